@@ -1,0 +1,68 @@
+package api
+
+import "time"
+
+// ExecRequest is the body of POST …/exec and …/exec/stream: run a command and
+// wait for it. Cmd is a shell string or, in JSON, an array of arguments.
+type ExecRequest struct {
+	Cmd            Command           `json:"cmd"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"` // default 60
+	CWD            string            `json:"cwd,omitempty"`             // default "/workspace"
+	Envs           map[string]string `json:"envs,omitempty"`
+	User           string            `json:"user,omitempty"` // name or uid; default root
+	Stdin          *string           `json:"stdin,omitempty"`
+}
+
+// ExecResult is the answer of POST …/exec.
+type ExecResult struct {
+	Stdout        string  `json:"stdout"`
+	Stderr        string  `json:"stderr"`
+	ExitCode      int     `json:"exit_code"` // 128 + n when signal n ended it
+	DurationMS    float64 `json:"duration_ms"`
+	TimedOut      bool    `json:"timed_out,omitempty"`
+	Truncated     bool    `json:"truncated,omitempty"`
+	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
+	StderrDropped int64   `json:"stderr_dropped,omitempty"`
+	OutputPath    string  `json:"output_path,omitempty"`
+}
+
+// StartProcessRequest is the body of POST …/processes: start a command and
+// return at once.
+type StartProcessRequest struct {
+	Cmd       Command           `json:"cmd"`
+	CWD       string            `json:"cwd,omitempty"`
+	Envs      map[string]string `json:"envs,omitempty"`
+	User      string            `json:"user,omitempty"`
+	Tag       string            `json:"tag,omitempty"`        // a name of the client's, unique while it runs
+	TimeoutMS int64             `json:"timeout_ms,omitempty"` // 0: none
+	Stdin     bool              `json:"stdin,omitempty"`      // keep standard input open for writing
+}
+
+// Process describes a process that was started through the API.
+type Process struct {
+	PID       int        `json:"pid"`
+	Tag       string     `json:"tag,omitempty"`
+	Cmd       Command    `json:"cmd"`
+	CWD       string     `json:"cwd"`
+	User      string     `json:"user"`
+	StartedAt time.Time  `json:"started_at"`
+	Running   bool       `json:"running"`
+	Exit      *Exit      `json:"exit,omitempty"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Code          int     `json:"exit_code"`        // 128 + n when signal n ended it
+	Signal        string  `json:"signal,omitempty"` // "SIGKILL"
+	Reason        string  `json:"reason"`           // "exited", "signaled", "timeout", "oom"
+	DurationMS    float64 `json:"duration_ms"`
+	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
+	StderrDropped int64   `json:"stderr_dropped,omitempty"`
+	OutputPath    string  `json:"output_path,omitempty"`
+}
+
+// SignalRequest is the body of POST …/processes/{pid}/signal.
+type SignalRequest struct {
+	Signal string `json:"signal"` // "SIGTERM", "TERM" or "15"
+}

@@ -1,0 +1,132 @@
+// Package driver is the contract between the domain (package sandbox) and what
+// actually isolates a sandbox: gVisor, later Firecracker, and a fake for tests.
+//
+// A driver knows nothing of users, time limits or the API. It makes instances
+// from a template's snapshot, finds them again after a restart of the daemon,
+// and ends them so that nothing stays behind. What only some drivers can do is
+// an optional interface, found by type assertion and shown to users as a
+// capability.
+//
+// The states of an instance: Prepare gives a Prepared that costs memory but
+// runs nothing; Restore turns it into a running Instance exactly once; Stop or
+// the end of its processes turns that into an Exit. Ids have one length and
+// are never used twice.
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Driver makes sandboxes.
+type Driver interface {
+	// Name is "gvisor", "firecracker" or "fake".
+	Name() string
+
+	// Check says what of the host is missing or wrong.
+	Check(ctx context.Context) []Check
+
+	// Prepare does all of a create that needs no decision yet, so that Restore
+	// is fast. The instance's id, spec and link folder are fixed by it.
+	Prepare(ctx context.Context, spec Spec) (Prepared, error)
+
+	// Adopt finds a running instance of an earlier daemon. The error wraps
+	// fault.NotFound when it is gone; its leftovers are then cleaned up.
+	Adopt(ctx context.Context, id string) (Instance, error)
+
+	// Sweep ends and removes everything of this driver's whose id keep does
+	// not hold: processes, mounts, cgroups, folders. It says what it removed.
+	Sweep(ctx context.Context, keep map[string]bool) (removed []string, err error)
+}
+
+// Prepared is a sandbox that is created but does not run yet.
+type Prepared interface {
+	// Restore lets it run from its snapshot, with these limits. It may be
+	// called once.
+	Restore(ctx context.Context, limits Limits) (Instance, error)
+	// Discard frees it. It is idempotent and harmless after Restore failed.
+	Discard(ctx context.Context) error
+}
+
+// Instance is a running sandbox.
+type Instance interface {
+	ID() string
+	// Wait returns when the sandbox has ended, however that came about. It may
+	// be called by several at once and after the end.
+	Wait(ctx context.Context) (Exit, error)
+	// Stop ends it and frees everything it had: processes, mounts, cgroups,
+	// files. It is idempotent.
+	Stop(ctx context.Context) error
+	// Stats reads what it uses now.
+	Stats(ctx context.Context) (Stats, error)
+}
+
+// Snapshotter is a driver that writes the memory and the writable layer of a
+// running instance to a folder. The instance goes on unless stop is set.
+type Snapshotter interface {
+	Snapshot(ctx context.Context, inst Instance, dir string, stop bool) error
+}
+
+// Pauser is a driver that can hold an instance still.
+type Pauser interface {
+	Pause(ctx context.Context, inst Instance) error
+	Resume(ctx context.Context, inst Instance) error
+}
+
+// Builder is a driver that runs a sandbox from a root filesystem alone, with
+// no snapshot, which is how templates are made.
+type Builder interface {
+	Boot(ctx context.Context, spec BootSpec) (Instance, error)
+}
+
+// Spec is what an instance is made of.
+type Spec struct {
+	ID       string // fits a host name; all ids have one length
+	Hostname string
+	Rootfs   string // the template's root filesystem, never written to
+	Snapshot string // folder that Snapshot filled
+	LinkDir  string // host folder that the guest sees read-only as guestapi.LinkDir
+	Programs string // host folder that the guest sees read-only as guestapi.ProgramDir
+	DiskMB   int    // quota of the writable layer
+	Limits   Limits
+}
+
+// BootSpec is what a sandbox without a snapshot is made of.
+type BootSpec struct {
+	Spec
+	Writable bool              // write into Rootfs itself instead of a layer above it
+	Argv     []string          // first program; empty: the guest agent
+	Env      []string          //
+	Binds    map[string]string // further read-only binds, path inside → host path
+	Log      string            // host file that gets the output of Argv
+}
+
+// Limits bound an instance.
+type Limits struct {
+	CPU      float64 // cores; 0: no limit
+	MemoryMB int
+	PIDs     int // processes and threads inside
+}
+
+// Exit is how an instance ended.
+type Exit struct {
+	Code   int    // of the first program, 128 + n for signal n, -1 when unknown
+	Reason string // "exited", "stopped", "oom", "crashed"
+	Detail string // the end of the driver's log, when it crashed
+	At     time.Time
+}
+
+// Stats is what an instance uses.
+type Stats struct {
+	MemoryBytes int64   // of the host, everything included
+	CPUSeconds  float64 // since the start
+	PIDs        int     // processes and threads on the host
+}
+
+// Check is one finding about the host.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"`
+}

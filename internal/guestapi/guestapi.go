@@ -1,0 +1,164 @@
+// Package guestapi is the protocol between the host and the guest agent: the
+// handshake, the routes and the bodies that are not already part of the public
+// contract in package api. Both ends import it, and it imports nothing else of
+// the project.
+//
+// The guest connects out to a Unix socket, sends Hello as one line of JSON and
+// reads Welcome as one line. From then on the connection carries HTTP/2 with
+// prior knowledge, in which the host is the client and the guest the server.
+// Everything the guest says is untrusted.
+//
+//	GET    /health                                   Health
+//	POST   /assign                                   AssignRequest → AssignResponse
+//	POST   /warm                                     WarmRequest → WarmResponse (template builds only)
+//	GET    /contexts                                 []api.Context
+//	POST   /contexts                                 api.CreateContextRequest → api.Context; the same id again is 409
+//	GET    /contexts/{cid}                           api.Context
+//	DELETE /contexts/{cid}                           204
+//	POST   /contexts/{cid}/interrupt                 204; interrupts the running cell, if any
+//	POST   /contexts/{cid}/restart                   api.Context; a new interpreter under the same id
+//	POST   /contexts/{cid}/executions                RunRequest → NDJSON of api.Event, from the first to the end
+//	GET    /contexts/{cid}/executions/{eid}?after=N&follow=1   NDJSON of api.Event with seq > N
+//	POST   /contexts/{cid}/executions/{eid}/interrupt
+//	GET    /processes                                []api.Process
+//	POST   /processes                                StartProcess → api.Process
+//	GET    /processes/{pid}                          api.Process
+//	GET    /processes/{pid}/events?after=N&follow=1  NDJSON of api.Event
+//	POST   /processes/{pid}/stdin                    raw bytes appended to standard input
+//	POST   /processes/{pid}/stdin/close              204
+//	POST   /processes/{pid}/signal                   api.SignalRequest, to the whole group
+//	DELETE /processes/{pid}                          kill the group
+//	GET    /files?path=                              bytes; Range is honoured
+//	PUT    /files?path=&mode=0644                    bytes → api.WriteResult; atomic, parents are made
+//	DELETE /files?path=&recursive=1                  204
+//	GET    /files/stat?path=                         api.FileInfo
+//	GET    /files/dir?path=                          api.DirListing
+//	POST   /files/dir                                api.MkdirRequest → 204, parents are made
+//	POST   /files/move                               api.MoveRequest → 204
+//
+// A failure is an api.Error with the status that its code has in the public
+// API. In NDJSON streams with follow=0 the answer waits for the end and then
+// sends what was kept; with follow=1 events come as they happen. A blank line
+// is sent every 15 s to keep the stream alive.
+package guestapi
+
+import "github.com/pandastack/pandastack/api"
+
+// Protocol is the version of this protocol.
+const Protocol = 1
+
+// Where things are inside a sandbox. The host binds a folder of its own, one a
+// sandbox, read-only to LinkDir, and the guest programs to ProgramDir.
+const (
+	LinkDir        = "/run/pandastack/link"
+	LinkSocket     = LinkDir + "/link.sock"
+	ProgramDir     = "/run/pandastack/program"    // holds guest (the agent) and kernel/ (the interpreter side)
+	GenerationFile = "/run/pandastack-generation" // rewritten after every restore; programs may watch it
+	Workspace      = "/workspace"
+	OutputDir      = "/var/log/pandastack" // the whole of outputs that were cut
+)
+
+// Limits that both ends hold.
+const (
+	MaxHandshake  = 4 << 10
+	MaxEventLine  = 24 << 20 // one line of an event stream; a larger result is refused in the guest
+	MaxJSONBody   = 16 << 20
+	MaxCode       = 8 << 20
+	MaxContexts   = 64
+	MaxProcesses  = 256
+	MaxQueue      = 32        // executions that wait in one context
+	KeepHead      = 256 << 10 // bytes of each output stream that are kept from its start
+	KeepTail      = 768 << 10 // and from its end
+	MaxOutputFile = 64 << 20  // of the file that keeps the whole
+)
+
+// Hello is the guest's half of the handshake.
+type Hello struct {
+	Protocol   int    `json:"protocol"`
+	Generation int    `json:"generation"` // the last one the host assigned, 0 at first
+	BootID     string `json:"boot_id"`    // made once per start of the agent, the same in every copy of a snapshot
+}
+
+// Welcome is the host's half.
+type Welcome struct {
+	Protocol   int    `json:"protocol"`
+	Generation int    `json:"generation"`      // of this restore
+	Error      string `json:"error,omitempty"` // why the link is refused; the guest tries again later
+}
+
+// Health is the answer of GET /health.
+type Health struct {
+	Ready     bool           `json:"ready"` // the template's interpreter is warm, or there is none
+	UptimeMS  int64          `json:"uptime_ms"`
+	Contexts  int            `json:"contexts"`
+	Processes int            `json:"processes"`
+	Busy      bool           `json:"busy"` // a cell or process of ours is running
+	Detail    map[string]any `json:"detail,omitempty"`
+}
+
+// AssignRequest makes a restored copy into this sandbox.
+type AssignRequest struct {
+	SandboxID  string            `json:"sandbox_id"`
+	Generation int               `json:"generation"`
+	Hostname   string            `json:"hostname"`
+	MachineID  string            `json:"machine_id"` // 32 hex digits
+	Envs       map[string]string `json:"envs,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	MemoryMB   int               `json:"memory_mb"` // the sandbox's limit, for the guest's watchdog
+	PIDs       int               `json:"pids"`
+	Reseed     bool              `json:"reseed"`
+	Entropy    []byte            `json:"entropy"` // 64 bytes
+	UnixNano   int64             `json:"unix_nano"`
+	Spares     int               `json:"spares"` // interpreters to keep forked ahead
+}
+
+// AssignResponse reports each step.
+type AssignResponse struct {
+	Steps []Step `json:"steps"`
+}
+
+// Step is the outcome of one thing done after a restore.
+type Step struct {
+	Name   string  `json:"name"` // "clock", "random", "hostname", "machine_id", "env", "generation_file", …
+	OK     bool    `json:"ok"`
+	Detail string  `json:"detail,omitempty"`
+	MS     float64 `json:"ms"`
+}
+
+// WarmRequest starts the interpreter that contexts are forked from.
+type WarmRequest struct {
+	Python  string   `json:"python"`  // path of the interpreter, "" for a template without kernels
+	Imports []string `json:"imports"` // modules to import before the snapshot
+	Warmup  string   `json:"warmup"`  // code run once in the zygote after the imports
+	Spares  int      `json:"spares"`
+}
+
+// WarmResponse says what the interpreter did.
+type WarmResponse struct {
+	Version string             `json:"version"`
+	Imports map[string]float64 `json:"imports"` // seconds each
+	Failed  map[string]string  `json:"failed,omitempty"`
+}
+
+// RunRequest starts an execution or attaches to it. With Follow events come as
+// they happen, without it the kept ones come at the end.
+type RunRequest struct {
+	ExecutionID string `json:"execution_id"`
+	Code        string `json:"code"`
+	TimeoutMS   int64  `json:"timeout_ms"`
+	After       int64  `json:"after,omitempty"`
+	Follow      bool   `json:"follow,omitempty"`
+}
+
+// StartProcess starts a process.
+type StartProcess struct {
+	Argv      []string          `json:"argv"`
+	CWD       string            `json:"cwd"`
+	Envs      map[string]string `json:"envs,omitempty"`
+	User      string            `json:"user,omitempty"`
+	Tag       string            `json:"tag,omitempty"`
+	TimeoutMS int64             `json:"timeout_ms,omitempty"`
+	Stdin     bool              `json:"stdin,omitempty"`   // keep it open
+	Input     []byte            `json:"input,omitempty"`   // written to standard input, then closed unless Stdin
+	Command   api.Command       `json:"command,omitempty"` // as the client gave it, for lists
+}
