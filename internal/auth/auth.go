@@ -6,12 +6,14 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,7 +130,9 @@ func (k *Keys) List(owner string) []Key {
 			out = append(out, key)
 		}
 	}
-	sortKeys(out)
+	slices.SortFunc(out, func(a, b Key) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Prefix, b.Prefix))
+	})
 	return out
 }
 

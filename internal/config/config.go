@@ -31,7 +31,8 @@ type Config struct {
 	LogLevel     string
 	Driver       string
 	Runsc        string
-	TemplateDir  string
+	TemplatesDir string
+	RecipesDir   string
 
 	DefaultTTL    time.Duration
 	MaxTTL        time.Duration
@@ -63,7 +64,8 @@ func (c *Config) settings() []setting {
 		{"log_level", choice(&c.LogLevel, "debug", "info", "warn", "error"), "debug, info, warn or error."},
 		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},
 		{"runsc", text(&c.Runsc), "Path of gVisor's program; empty: beside pandastack, then in PATH."},
-		{"template_dir", text(&c.TemplateDir), "Folder of template recipes; empty: templates beside pandastack or in the current folder."},
+		{"templates_dir", text(&c.TemplatesDir), "Folder of built templates; empty: templates in data_dir."},
+		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: templates in the current folder or beside pandastack."},
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_idle", duration(&c.MaxIdle), "The longest idle timeout that may be asked for."},
@@ -206,6 +208,9 @@ func (c *Config) check() error {
 			return fault.InvalidField("data_dir", "data_dir %q: %v", c.DataDir, err)
 		}
 		c.DataDir = abs
+	}
+	if c.TemplatesDir == "" {
+		c.TemplatesDir = filepath.Join(c.DataDir, "templates")
 	}
 	if c.DefaultTTL > c.MaxTTL {
 		return fault.InvalidField("default_ttl", "default_ttl (%s) is longer than max_ttl (%s)", c.DefaultTTL, c.MaxTTL)
