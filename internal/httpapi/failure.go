@@ -30,9 +30,12 @@ var statusOf = map[api.Code]int{
 
 // methodError is the one failure whose status is not its code's.
 type methodError struct {
-	*fault.Error
+	err     *fault.Error
 	allowed []string
 }
+
+func (e *methodError) Error() string { return e.err.Error() }
+func (e *methodError) Unwrap() error { return e.err }
 
 func errMethod(r *http.Request, allowed []string) error {
 	e := fault.New(api.CodeInvalid, "%s is not allowed on %s", r.Method, shown(r.URL.Path)).
@@ -82,8 +85,8 @@ func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			f = fault.New(api.CodeTimeout, "timeout: the sandbox did not answer in time")
-		case errors.Is(err, context.Canceled):
-			f = errStopping // or the client is gone and nobody reads this
+		case r.Context().Err() != nil:
+			f = errStopping // or the client is gone, and nobody reads this
 		default:
 			f = &fault.Error{Code: api.CodeInternal}
 		}

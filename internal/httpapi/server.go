@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Sandboxes Sandboxes
 	Kernels   Kernels
+	Commands  Commands
 	Keys      Keys
 	Version   api.Version
 	Log       *slog.Logger
@@ -27,8 +28,6 @@ type Options struct {
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
-	// Stopping is closed when the daemon is told to stop: streams end then.
-	Stopping <-chan struct{}
 }
 
 // Keys checks and manages API keys.
