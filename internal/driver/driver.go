@@ -79,6 +79,14 @@ type Builder interface {
 	Boot(ctx context.Context, spec BootSpec) (Instance, error)
 }
 
+// IDMapper is a driver whose sandboxes see the owners of files shifted: a file
+// that belongs to id n inside, for n below count, belongs to base + n on the
+// host. Root filesystems must be owned so, and what a sandbox shall reach in its
+// folders must be open to such ids.
+type IDMapper interface {
+	IDMap() (base, count int)
+}
+
 // Spec is what an instance is made of.
 type Spec struct {
 	ID       string // fits a host name; all ids have one length
