@@ -34,7 +34,7 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared
 	if spec.Snapshot == "" {
 		return nil, fault.InvalidField("snapshot", "a sandbox is restored from a snapshot, and none is given")
 	}
-	if err := d.checkSnapshot(spec.Snapshot); err != nil {
+	if err := d.checkSnapshot(ctx, spec.Snapshot); err != nil {
 		return nil, err
 	}
 	b, err := d.create(ctx, driver.BootSpec{Spec: spec}, d.prepares)

@@ -57,7 +57,7 @@ type Config struct {
 // Driver makes sandboxes with gVisor. It is safe for use by many at once.
 type Driver struct {
 	runsc   string
-	version func() string // of gVisor, in that program
+	version func() (string, error) // of gVisor, in that program
 	dir     string
 	log     *slog.Logger
 	cgroups hierarchy
@@ -74,11 +74,12 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver      = (*Driver)(nil)
-	_ driver.Builder     = (*Driver)(nil)
-	_ driver.Snapshotter = (*Driver)(nil)
-	_ driver.Pauser      = (*Driver)(nil)
-	_ driver.IDMapper    = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
+	_ driver.Builder       = (*Driver)(nil)
+	_ driver.Snapshotter   = (*Driver)(nil)
+	_ driver.Pauser        = (*Driver)(nil)
+	_ driver.RootOwner     = (*Driver)(nil)
+	_ driver.Fingerprinter = (*Driver)(nil)
 )
 
 // New makes the driver and its folder. The calling process becomes the reaper
@@ -105,7 +106,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d := &Driver{
 		runsc:    runsc,
-		version:  sync.OnceValue(func() string { return moduleVersion(runsc) }),
+		version:  sync.OnceValues(func() (string, error) { return moduleVersion(runsc) }),
 		dir:      filepath.Clean(cfg.Dir),
 		log:      cfg.Log,
 		prepares: make(chan struct{}, cfg.Starts),
@@ -131,8 +132,8 @@ func New(cfg Config) (*Driver, error) {
 // Name implements driver.Driver.
 func (*Driver) Name() string { return "gvisor" }
 
-// IDMap implements driver.IDMapper.
-func (*Driver) IDMap() (base, count int) { return IDBase, IDCount }
+// RootOwner implements driver.RootOwner.
+func (*Driver) RootOwner() int { return IDBase }
 
 // lock takes the lock of an id, and gives what frees it.
 func (d *Driver) lock(id string) (unlock func()) {

@@ -2,7 +2,9 @@ package gvisor
 
 import (
 	"context"
+	"crypto/sha256"
 	"debug/buildinfo"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/internal/driver"
@@ -17,10 +21,9 @@ import (
 )
 
 // mark is the file that says a snapshot is whole, written last. It names what
-// can read it: a snapshot fits the build of runsc that made it.
+// can read it.
 type mark struct {
-	Runsc string    `json:"runsc"`
-	Arch  string    `json:"arch"`
+	Made  string    `json:"made"` // the fingerprint
 	Bytes int64     `json:"bytes"`
 	At    time.Time `json:"at"`
 }
@@ -61,7 +64,10 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 		}
 		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, d.explain(i.box, err))
 	}
-	m := mark{Runsc: d.version(), Arch: runtime.GOARCH, At: time.Now().UTC()}
+	m := mark{At: time.Now().UTC()}
+	if m.Made, err = d.Fingerprint(ctx); err != nil {
+		return err
+	}
 	if m.Bytes, err = size(tmp); err != nil {
 		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
 	}
@@ -82,7 +88,7 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 }
 
 // checkSnapshot says why a folder cannot be restored.
-func (d *Driver) checkSnapshot(dir string) error {
+func (d *Driver) checkSnapshot(ctx context.Context, dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, markFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(err, "not_found", "%s holds no whole snapshot", dir)
@@ -94,32 +100,77 @@ func (d *Driver) checkSnapshot(dir string) error {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return fault.Wrap(err, "invalid", "%s holds no snapshot", dir)
 	}
-	if here := d.version(); m.Runsc != here || m.Arch != runtime.GOARCH {
-		return fault.New("conflict", "the snapshot %s was made by runsc %s on %s, and this is %s on %s", dir, m.Runsc, m.Arch, here, runtime.GOARCH).
+	here, err := d.Fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	if m.Made != here {
+		return fault.New("conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
 			WithHint("build the template again")
 	}
 	return nil
 }
 
-// moduleVersion is that of the gVisor module in a runsc program, which prints
-// none itself when it was built from the module.
-func moduleVersion(program string) string {
-	info, err := buildinfo.ReadFile(program)
+// Fingerprint implements driver.Fingerprinter.
+func (d *Driver) Fingerprint(context.Context) (string, error) {
+	version, err := d.version()
 	if err != nil {
-		return "unknown"
+		return "", err
 	}
-	if info.Main.Path == gvisorModule {
-		return info.Main.Version
+	fixed := d.spec(driver.BootSpec{})
+	fixed.Linux.CgroupsPath = ""
+	data, err := json.Marshal(fixed)
+	if err != nil {
+		return "", err
 	}
-	for _, dep := range info.Deps {
-		if dep.Path == gvisorModule {
-			return dep.Version
-		}
-	}
-	return "unknown"
+	return fmt.Sprintf("runsc %s, spec %s, processor %s", version, short(data), processor()), nil
 }
 
-const gvisorModule = "gvisor.dev/gvisor"
+func short(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// moduleVersion is that of the gVisor module in a runsc program, which prints
+// none itself when it was built from the module.
+func moduleVersion(program string) (string, error) {
+	const module = "gvisor.dev/gvisor"
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "", fmt.Errorf("runsc: %w", err)
+	}
+	if info.Main.Path == module {
+		return info.Main.Version, nil
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			return dep.Version, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not runsc: it holds no gVisor", program)
+}
+
+// processor names what of the processor a guest may have looked at before it
+// was saved. The sentry refuses to restore where a feature is missing.
+func processor() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	var features []string
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(name) {
+		case "flags", "Features":
+			features = strings.Fields(value)
+		}
+		if features != nil {
+			break
+		}
+	}
+	slices.Sort(features)
+	return runtime.GOARCH + " " + short([]byte(strings.Join(features, " ")))
+}
 
 func size(dir string) (total int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {

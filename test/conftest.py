@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from daemon import Daemon  # noqa: E402
+
+import pandastack  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """One daemon for all tests that do not hurt it."""
+    d = Daemon().start()
+    yield d
+    code = d.stop()
+    tail = d.tail()
+    d.remove()
+    assert code == 0, f"the daemon did not end cleanly:\n{tail}"
+
+
+@pytest.fixture
+def own_daemon() -> Iterator[Daemon]:
+    """A daemon that this test may kill."""
+    d = Daemon().start()
+    yield d
+    # What is still running ends with a daemon that is asked to stop and then looks after its leftovers.
+    if d.process.poll() is not None:
+        d.start()
+    for sb in pandastack.Sandbox.list(api_url=d.url, api_key=d.key):
+        sb.kill()
+    d.stop()
+    d.remove()
+
+
+@pytest.fixture
+def sandbox(daemon: Daemon) -> Iterator[pandastack.Sandbox]:
+    sb = pandastack.Sandbox.create(template="code-interpreter", ttl_seconds=600, api_url=daemon.url, api_key=daemon.key)
+    yield sb
+    sb.kill()
+
+
+@pytest.fixture(scope="module")
+def shared_sandbox(daemon: Daemon) -> Iterator[pandastack.Sandbox]:
+    """A sandbox for the tests of one file that leave it usable."""
+    sb = pandastack.Sandbox.create(template="code-interpreter", ttl_seconds=900, api_url=daemon.url, api_key=daemon.key)
+    yield sb
+    sb.kill()
+
+
+@pytest.fixture
+def ctx(shared_sandbox: pandastack.Sandbox) -> Iterator[pandastack.CodeContext]:
+    context = shared_sandbox.create_code_context()
+    yield context
+    context.close()
