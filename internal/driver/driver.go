@@ -79,6 +79,20 @@ type Builder interface {
 	Boot(ctx context.Context, spec BootSpec) (Instance, error)
 }
 
+// Fingerprinter is a driver that can say when its snapshots stop being
+// restorable: a text that changes with its own version and the fixed parts of
+// the specs it writes, the isolating program's version and the host's processor.
+type Fingerprinter interface {
+	Fingerprint(ctx context.Context) (string, error)
+}
+
+// RootOwner is a driver in whose sandboxes root is somebody else on the host: a
+// template's root filesystem is to be laid out with every owner and group
+// raised by this number. Drivers without it want 0.
+type RootOwner interface {
+	RootOwner() int
+}
+
 // Spec is what an instance is made of.
 type Spec struct {
 	ID       string // fits a host name; all ids have one length
