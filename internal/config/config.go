@@ -36,12 +36,11 @@ type Config struct {
 
 	DefaultTTL    time.Duration
 	MaxTTL        time.Duration
-	MaxIdle       time.Duration
 	MaxSandboxes  int
 	MemoryReserve int
+	PoolTemplates []string
 	PoolReady     int
 	PoolPrepared  int
-	Spares        int
 	RequestDrain  time.Duration
 	sources       map[string]string
 }
@@ -68,12 +67,11 @@ func (c *Config) settings() []setting {
 		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: templates in the current folder or beside pandastack."},
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
-		{"max_idle", duration(&c.MaxIdle), "The longest idle timeout that may be asked for."},
-		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes that may run at once; 0: as many as memory holds."},
-		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that sandboxes leave alone, in MB."},
-		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each template in use."},
-		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each template in use."},
-		{"spares", number(&c.Spares), "Interpreters that each sandbox keeps forked ahead."},
+		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
+		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
+		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
+		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
+		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
 	}
 }
@@ -88,11 +86,11 @@ func defaults(env Env) Config {
 		Driver:        "gvisor",
 		DefaultTTL:    5 * time.Minute,
 		MaxTTL:        24 * time.Hour,
-		MaxIdle:       24 * time.Hour,
-		MemoryReserve: 1024,
+		MaxSandboxes:  500,
+		MemoryReserve: 512,
+		PoolTemplates: []string{"code-interpreter"},
 		PoolReady:     2,
 		PoolPrepared:  2,
-		Spares:        1,
 		RequestDrain:  5 * time.Second,
 	}
 }
@@ -217,6 +215,10 @@ func (c *Config) check() error {
 	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")
+	}
+	if filepath.Base(c.TemplatesDir) != "templates" {
+		return fault.InvalidField("templates_dir", "the folder templates_dir must be called templates, not %q", filepath.Base(c.TemplatesDir)).
+			WithHint("the programs that templates were built with lie beside it")
 	}
 	return nil
 }

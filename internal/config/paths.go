@@ -29,14 +29,16 @@ func defaultFile(env Env) string {
 	return filepath.Join(home(env), ".config", "pandastack", "pandastack.toml")
 }
 
-// ClientFile is the file that clients read: the setting, or the one place
-// where every published client looks. It is empty when there is none.
+// ClientFile is the file that clients read: the setting, or the place where
+// every client looks. It is empty when there is none.
 func (c *Config) ClientFile(env Env) string {
 	switch {
 	case c.ClientConfig == "none":
 		return ""
 	case c.ClientConfig != "":
 		return c.ClientConfig
+	case env.get("XDG_CONFIG_HOME") != "":
+		return filepath.Join(env.get("XDG_CONFIG_HOME"), "pandastack", "config.json")
 	case home(env) == "":
 		return ""
 	}

@@ -11,6 +11,10 @@ import (
 )
 
 func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *slog.Logger) sandbox.Config {
+	pools := map[string]sandbox.PoolSize{}
+	for _, name := range cfg.PoolTemplates {
+		pools[name] = sandbox.PoolSize{Restored: cfg.PoolReady, Prepared: cfg.PoolPrepared}
+	}
 	return sandbox.Config{
 		Driver:       drv,
 		Store:        st,
@@ -21,6 +25,6 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 		MaxTTL:       cfg.MaxTTL,
 		MaxSandboxes: cfg.MaxSandboxes,
 		MinFreeMB:    cfg.MemoryReserve,
-		Pool:         map[string]sandbox.PoolSize{cfg.PoolTemplate: {Restored: cfg.PoolReady, Prepared: cfg.PoolPrepared}},
+		Pool:         pools,
 	}
 }

@@ -95,25 +95,33 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (api.RunRequest, error) {
-	var req api.RunRequest
-	if err := decode(w, r, &req); err != nil {
+	var body struct {
+		api.RunRequest
+		Code *string `json:"code"` // an empty cell is one, a missing cell is a mistake
+	}
+	if err := decode(w, r, &body); err != nil {
+		return api.RunRequest{}, err
+	}
+	req := body.RunRequest
+	var err error
+	if req.Code, err = checkCode(body.Code); err != nil {
 		return req, err
 	}
 	if _, err := millis("timeout_ms", req.TimeoutMS); err != nil {
 		return req, err
 	}
-	return req, errors.Join(checkCode(req.Code), clientName("execution_id", req.ExecutionID))
+	return req, clientName("execution_id", req.ExecutionID)
 }
 
-func checkCode(code string) error {
-	if code == "" {
-		return fault.InvalidField("code", "code is missing")
+func checkCode(code *string) (string, error) {
+	if code == nil {
+		return "", fault.InvalidField("code", "code is missing")
 	}
-	if len(code) > guestapi.MaxCode {
-		return fault.New(api.CodeTooLarge, "code is larger than %d bytes", guestapi.MaxCode).
+	if len(*code) > guestapi.MaxCode {
+		return "", fault.New(api.CodeTooLarge, "code is larger than %d bytes", guestapi.MaxCode).
 			WithHint("write it to a file and run that")
 	}
-	return nil
+	return *code, nil
 }
 
 // run answers when the cell has ended. A cell that raised or hit its deadline
@@ -159,8 +167,9 @@ func (s *Server) runStream(w http.ResponseWriter, r *http.Request) error {
 	return s.events(w, r, s.Kernels.Stream(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"), req))
 }
 
-// events sends a numbered stream. When it breaks off before its last event the
-// connection breaks too, so that the client attaches again from its number.
+// events sends a numbered stream. When it fails before its last event the
+// connection breaks, so that the client attaches again from its number and
+// hears then what is wrong.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, events iter.Seq2[api.Event, error]) error {
 	out := newSSE(w, keepAlive)
 	defer out.close()
@@ -170,10 +179,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, events iter.Seq2
 			err = out.send(e.Seq, e.Type, dataOf(e))
 		}
 		if err != nil {
-			if out.started() && errors.Is(context.Cause(r.Context()), ErrStopping) {
+			if out.started() {
+				stateOf(r.Context()).err = err
 				return http.ErrAbortHandler
 			}
-			return s.streamed(out, r, err)
+			return err
 		}
 		ended = e.Type == api.EventEnd || e.Type == api.EventExit
 	}
@@ -216,9 +226,9 @@ func (s *Server) languages(w http.ResponseWriter, _ *http.Request) error {
 
 // oneShotRequest is the body of POST …/repl.
 type oneShotRequest struct {
-	Language  string `json:"language"`
-	Code      string `json:"code"`
-	TimeoutMS int64  `json:"timeout_ms"`
+	Language  string  `json:"language"`
+	Code      *string `json:"code"`
+	TimeoutMS int64   `json:"timeout_ms"`
 }
 
 func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
@@ -230,10 +240,11 @@ func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := checkCode(req.Code); err != nil {
+	code, err := checkCode(req.Code)
+	if err != nil {
 		return err
 	}
-	res, err := s.Kernels.OneShot(r.Context(), owner(r), r.PathValue("id"), req.Language, req.Code, timeout)
+	res, err := s.Kernels.OneShot(r.Context(), owner(r), r.PathValue("id"), req.Language, code, timeout)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func checkCreate(req *api.CreateSandboxRequest) error {
 }
 
 // listSandboxes answers a bare array. ?status=, ?limit= and any number of
-// ?metadata=key=value narrow it.
+// ?metadata.KEY=VALUE narrow it.
 func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
@@ -77,15 +77,13 @@ func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 	if f.Status != "" && !knownStatus[f.Status] {
 		return fault.InvalidField("status", "there is no status %s", shown(string(f.Status)))
 	}
-	for _, pair := range q["metadata"] {
-		k, v, found := strings.Cut(pair, "=")
-		if !found || k == "" {
-			return fault.InvalidField("metadata", "metadata must be key=value, but is %s", shown(pair))
+	for name := range q {
+		if key, found := strings.CutPrefix(name, "metadata."); found {
+			if f.Metadata == nil {
+				f.Metadata = map[string]string{}
+			}
+			f.Metadata[key] = q.Get(name)
 		}
-		if f.Metadata == nil {
-			f.Metadata = map[string]string{}
-		}
-		f.Metadata[k] = v
 	}
 	list, err := s.Sandboxes.List(r.Context(), owner(r), f)
 	if err != nil {

@@ -224,7 +224,7 @@ type ListOptions struct {
 func (c *Client) List(ctx context.Context, o ListOptions) ([]api.SandboxInfo, error) {
 	q := url.Values{}
 	for k, v := range o.Metadata {
-		q.Add("metadata", k+"="+v)
+		q.Set("metadata."+k, v)
 	}
 	if o.Status != "" {
 		q.Set("status", string(o.Status))

@@ -25,7 +25,7 @@ type entry struct {
 	Token       string `json:"token"`
 }
 
-func (e entry) key() string { return first(e.APIKey, e.Token, e.APIKeyCamel) }
+func (e entry) key() string { return first(e.Token, e.APIKeyCamel, e.APIKey) }
 
 // find settles address and key.
 func find(o options) (apiURL, apiKey string, err error) {
@@ -39,11 +39,11 @@ func find(o options) (apiURL, apiKey string, err error) {
 	}
 	file := o.file
 	if file == "" {
-		home, err := os.UserHomeDir()
+		dir, err := os.UserConfigDir() // XDG_CONFIG_HOME, or .config in the home folder
 		if err != nil {
 			return first(apiURL, defaultURL), apiKey, nil //nolint:nilerr // no home, no file
 		}
-		file = filepath.Join(home, ".config", "pandastack", "config.json")
+		file = filepath.Join(dir, "pandastack", "config.json")
 	}
 	raw, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && o.profile == "" {
