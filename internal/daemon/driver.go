@@ -30,6 +30,19 @@ func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
 
+// probeDriver makes the driver in a folder that goes away, for looking at the
+// host beside a daemon that may be running.
+func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), error) {
+	dir, err := os.MkdirTemp("", "pandastack-doctor-")
+	if err != nil {
+		return nil, nil, err
+	}
+	probe := *cfg
+	probe.DataDir = dir
+	drv, err := newDriver(&probe, log)
+	return drv, func() { os.RemoveAll(dir) }, err
+}
+
 // findRunsc looks where the setting says, beside this program, and in PATH.
 func findRunsc(setting string) (string, error) {
 	if setting != "" {

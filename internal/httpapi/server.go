@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"path"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
@@ -139,6 +140,11 @@ func (s *Server) handle(pattern string, h handler) {
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if err := s.refuseForeign(r); err != nil {
 		s.fail(w, r, err)
+		return
+	}
+	// The mux would redirect an unclean path; nothing of ours sends one.
+	if r.URL.Path != path.Clean(r.URL.Path) {
+		s.fail(w, r, errNoRoute(r))
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
