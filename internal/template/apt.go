@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -199,7 +200,7 @@ func bootstrapSources(all []aptSource, suite string) ([]aptSource, error) {
 		}
 	}
 	if len(out) == 0 || out[0].Suites[0] != suite {
-		return nil, fault.New("unsupported", "the machine's package sources name no Debian archive to take %s from", suite).
+		return nil, fault.New(api.CodeUnsupported, "the machine's package sources name no Debian archive to take %s from", suite).
 			WithHint("add one under /etc/apt/sources.list.d, or set the template mirror in the configuration")
 	}
 	return out, nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -35,7 +36,7 @@ func debianArch(goarch string) string { return goarch }
 // out in dir at the same time. Scratch is a folder for the run.
 func (b bootstrapper) run(ctx context.Context, r RecipeRootfs, scratch, cache, dir string, raise int, log io.Writer, bytes *atomic.Int64) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
-		return fault.Wrap(err, "unsupported", "the program mmdebstrap, which lays out packages, is missing").WithHint("apt-get install mmdebstrap")
+		return fault.Wrap(err, api.CodeUnsupported, "the program mmdebstrap, which lays out packages, is missing").WithHint("apt-get install mmdebstrap")
 	}
 	sources, err := b.sources(r.Suite, scratch)
 	if err != nil {
@@ -61,7 +62,7 @@ func (b bootstrapper) run(ctx context.Context, r RecipeRootfs, scratch, cache, d
 	if err != nil {
 		return err
 	}
-	return runCommand(cmd, func() error { return saveAndExtract(ctx, stream, cache, dir, raise, bytes) })
+	return runCommand(ctx, cmd, func() error { return saveAndExtract(ctx, stream, cache, dir, raise, bytes) })
 }
 
 // sources gives the lines for the bootstrapper, and writes into scratch the

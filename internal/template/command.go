@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +29,7 @@ func hostCommand(ctx context.Context, log io.Writer, name string, args ...string
 }
 
 // runCommand starts the program, calls during beside it, and waits for both.
-func runCommand(cmd *exec.Cmd, during func() error) error {
+func runCommand(ctx context.Context, cmd *exec.Cmd, during func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		// The death signal is tied to the thread that started the program.
@@ -45,7 +46,7 @@ func runCommand(cmd *exec.Cmd, during func() error) error {
 		if err != nil {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 			kill := time.AfterFunc(endGrace, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-			_ = cmd.Wait()
+			err = errors.Join(err, cmd.Wait())
 			kill.Stop()
 		} else {
 			err = cmd.Wait()
@@ -53,7 +54,11 @@ func runCommand(cmd *exec.Cmd, during func() error) error {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left of its group
 		done <- err
 	}()
-	return <-done
+	err := <-done
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+	}
+	return err
 }
 
 // logTail is how much of a failed step's log its error shows.

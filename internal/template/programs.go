@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -96,5 +97,5 @@ func readPrograms(programs fs.FS) ([]programFile, error) {
 			return files, nil
 		}
 	}
-	return nil, fault.New("unsupported", "this program was built without the guest agent").WithHint("build it with `make build`")
+	return nil, fault.New(api.CodeUnsupported, "this program was built without the guest agent").WithHint("build it with `make build`")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -137,11 +138,11 @@ func decodeError(err error) error {
 	var syntax *toml.DecodeError
 	if errors.As(err, &syntax) {
 		row, column := syntax.Position()
-		e := fault.Wrap(err, "invalid", "%s line %d, column %d", RecipeFile, row, column)
+		e := fault.Wrap(err, api.CodeInvalid, "%s line %d, column %d", RecipeFile, row, column)
 		e.Field = strings.Join(syntax.Key(), ".")
 		return e
 	}
-	return fault.Wrap(err, "invalid", "%s", RecipeFile)
+	return fault.Wrap(err, api.CodeInvalid, "%s", RecipeFile)
 }
 
 func recipeFileError(err error, field, name string) error {

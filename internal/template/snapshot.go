@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/internal/driver"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
@@ -23,8 +21,6 @@ type Guest interface {
 	Warm(ctx context.Context, req guestapi.WarmRequest) (guestapi.WarmResponse, error)
 }
 
-var _ Guest = (*guest.Client)(nil)
-
 // Link waits for the agent of one sandbox.
 type Link interface {
 	Guest(ctx context.Context) (Guest, error)
@@ -33,11 +29,6 @@ type Link interface {
 
 // Linker listens in the host folder that a sandbox sees as guestapi.LinkDir.
 type Linker func(dir, sandboxID string) (Link, error)
-
-// guestLink is package guest's listener.
-type guestLink struct{ *guest.Listener }
-
-func (l guestLink) Guest(ctx context.Context) (Guest, error) { return l.Client(ctx) }
 
 // Time limits of what waits for something inside.
 const (
@@ -128,7 +119,7 @@ func (r *run) start(ctx context.Context, log string, make func(id, linkDir strin
 	}
 	listen := r.b.Link
 	if listen == nil {
-		listen = r.listen
+		listen = listenGuest
 	}
 	link, err := listen(dir, id)
 	if err != nil {
@@ -147,18 +138,6 @@ func (r *run) start(ctx context.Context, log string, make func(id, linkDir strin
 		return nil, errors.Join(fmt.Errorf("wait for the guest agent: %w", err), sb.close(ctx), r.appendLog(log))
 	}
 	return sb, nil
-}
-
-func (r *run) listen(dir, id string) (Link, error) {
-	log := r.b.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	l, err := guest.Listen(guest.Options{Dir: dir, SandboxID: id, Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	return guestLink{l}, nil
 }
 
 // whileRunning calls do, and gives up when the sandbox ends or time is up.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -91,7 +92,7 @@ func (s *Store) Get(ctx context.Context, nameOrAlias string) (Template, error) {
 			return t, nil
 		}
 	}
-	e := fault.New("not_found", "there is no template %q", nameOrAlias)
+	e := fault.New(api.CodeNotFound, "there is no template %q", nameOrAlias)
 	e.Field = "template"
 	switch near := Nearest(nameOrAlias, all); {
 	case len(all) == 0:
@@ -105,11 +106,11 @@ func (s *Store) Get(ctx context.Context, nameOrAlias string) (Template, error) {
 // has moved on.
 func (s *Store) ByDigest(_ context.Context, digest string) (Template, error) {
 	if digest == "" || filepath.Base(digest) != digest {
-		return Template{}, fault.New("not_found", "there is no template with the digest %q", digest)
+		return Template{}, fault.New(api.CodeNotFound, "there is no template with the digest %q", digest)
 	}
 	t, err := s.read(filepath.Join(s.snapshots(), digest, "template.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Template{}, fault.Wrap(err, "not_found", "the template with the digest %q is gone", digest)
+		return Template{}, fault.Wrap(err, api.CodeNotFound, "the template with the digest %q is gone", digest)
 	}
 	return t, err
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -24,7 +25,7 @@ const newestGlibc = 41
 func downloadWheels(ctx context.Context, p RecipePython, goarch, dir string, log io.Writer) error {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		return fault.Wrap(err, "unsupported", "the program python3, which downloads wheels, is missing").WithHint("apt-get install python3-pip")
+		return fault.Wrap(err, api.CodeUnsupported, "the program python3, which downloads wheels, is missing").WithHint("apt-get install python3-pip")
 	}
 	if out, err := exec.CommandContext(ctx, python, "-m", "pip", "--version").CombinedOutput(); err != nil {
 		return fault.Wrap(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out))), "unsupported", "%s has no pip", python).
@@ -43,7 +44,7 @@ func downloadWheels(ctx context.Context, p RecipePython, goarch, dir string, log
 		args = append(args, "--platform="+platform)
 	}
 	args = append(args, "--dest="+dir, "--requirement="+lock)
-	return runCommand(hostCommand(ctx, log, python, args...), nil)
+	return runCommand(ctx, hostCommand(ctx, log, python, args...), nil)
 }
 
 // lockName is the file beside the wheels that says what is installed.
