@@ -11,7 +11,7 @@ import (
 
 type templateBuildCmd struct {
 	place
-	Recipe string `arg:"" help:"Name of a recipe, or the folder of one."`
+	Recipe string `arg:"" help:"Name of a recipe that comes with PandaStack, or the folder of one."`
 	Driver string `hidden:""`
 }
 
@@ -51,10 +51,13 @@ func (p *progress) event(e template.Event) {
 		return
 	}
 	head := fmt.Sprintf("[%d/%d] %s", e.N, e.Of, e.Step)
+	if e.Of == 0 {
+		head = ""
+	}
 	switch e.Kind {
-	case "start":
+	case template.EventStart:
 		p.line(head, e.Text, false)
-	case "progress":
+	case template.EventProgress:
 		text := e.Text
 		if e.Bytes > 0 {
 			text = size(e.Bytes) + " " + text
@@ -62,11 +65,11 @@ func (p *progress) event(e template.Event) {
 		if p.ErrTerm {
 			p.line(fmt.Sprintf("%s %s", head, span(e.Elapsed)), text, false)
 		}
-	case "done":
+	case template.EventDone:
 		p.line(head, fmt.Sprintf("done in %s", e.Elapsed.Round(100*time.Millisecond)), true)
-	case "skip":
+	case template.EventSkip:
 		p.line(head, "skipped: "+e.Text, true)
-	case "fail":
+	case template.EventFail:
 		p.line(head, "failed: "+e.Text, true)
 	}
 }

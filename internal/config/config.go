@@ -64,7 +64,7 @@ func (c *Config) settings() []setting {
 		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},
 		{"runsc", text(&c.Runsc), "Path of gVisor's program; empty: beside pandastack, then in PATH."},
 		{"templates_dir", text(&c.TemplatesDir), "Folder of built templates; empty: templates in data_dir."},
-		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: templates in the current folder or beside pandastack."},
+		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: those that come with PandaStack."},
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},

@@ -6,15 +6,16 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/template"
+	"github.com/pandastack/pandastack/templates"
 )
 
 // builtTemplates shows the domain what has been built.
@@ -65,15 +66,15 @@ func Templates(ctx context.Context, cfg *config.Config) ([]api.TemplateInfo, err
 }
 
 // BuildTemplate makes a template on this machine, with no daemon. The recipe
-// is a name, looked up in the recipes' folder, or a folder.
+// is the name of one that comes with PandaStack, or a folder.
 func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *slog.Logger, progress func(template.Event)) (template.Template, error) {
-	dir, err := findRecipe(cfg, recipe)
+	dir, err := findRecipe(cfg.RecipesDir, recipe)
 	if err != nil {
 		return template.Template{}, err
 	}
-	r, err := template.Load(os.DirFS(dir))
+	r, err := template.Load(dir)
 	if err != nil {
-		return template.Template{}, fmt.Errorf("the recipe in %s: %w", dir, err)
+		return template.Template{}, fmt.Errorf("the recipe %s: %w", recipe, err)
 	}
 	programs, err := Programs()
 	if err != nil {
@@ -87,76 +88,34 @@ func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *
 	if !ok {
 		return template.Template{}, fault.New(api.CodeUnsupported, "the driver %s cannot build templates", drv.Name())
 	}
-	b := template.Builder{Store: templateStore(cfg), Driver: builder, Link: link(log), Programs: programs, Log: log}
+	b := template.Builder{Store: templateStore(cfg), Driver: builder, Programs: programs, Log: log}
 	return b.Build(ctx, r, progress)
 }
 
-// link gives a build its end of the guest link.
-func link(log *slog.Logger) template.Linker {
-	return func(_ context.Context, dir string) (func(context.Context) (template.Guest, error), error) {
-		l, err := guest.Listen(guest.Options{Dir: dir, SandboxID: "build", Logger: log})
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) (template.Guest, error) {
-			c, err := l.Client(ctx)
-			if err != nil {
-				l.Close()
-				return nil, err
-			}
-			return buildGuest{c, l}, nil
-		}, nil
-	}
-}
-
-// buildGuest ends the listener with the link.
-type buildGuest struct {
-	*guest.Client
-	listener *guest.Listener
-}
-
-// Close implements template.Guest.
-func (g buildGuest) Close() error { return g.listener.Close() }
-
-// findRecipe finds a recipe's folder.
-func findRecipe(cfg *config.Config, name string) (string, error) {
-	isRecipe := func(dir string) bool {
-		_, err := os.Stat(filepath.Join(dir, template.RecipeFile))
-		return err == nil
-	}
-	if isRecipe(name) {
-		return name, nil
+// findRecipe finds a recipe: a folder, or a name among those in recipesDir or,
+// when that is empty, among those that come with PandaStack.
+func findRecipe(recipesDir, name string) (fs.FS, error) {
+	if _, err := os.Stat(filepath.Join(name, template.RecipeFile)); err == nil {
+		return os.DirFS(name), nil
 	}
 	if strings.ContainsRune(name, filepath.Separator) {
-		return "", fault.New(api.CodeNotFound, "%s has no %s", name, template.RecipeFile)
+		return nil, fault.New(api.CodeNotFound, "%s has no %s", name, template.RecipeFile)
 	}
-	places := recipePlaces(cfg)
+	var all fs.FS = templates.Recipes
+	if recipesDir != "" {
+		all = os.DirFS(recipesDir)
+	}
+	found, err := fs.Glob(all, "*/"+template.RecipeFile)
+	if err != nil {
+		return nil, err
+	}
 	var known []string
-	for _, place := range places {
-		if dir := filepath.Join(place, name); isRecipe(dir) {
-			return dir, nil
+	for _, f := range found {
+		if path.Dir(f) == name {
+			return fs.Sub(all, name)
 		}
-		found, err := fs.Glob(os.DirFS(place), "*/"+template.RecipeFile)
-		if err == nil {
-			for _, f := range found {
-				known = append(known, filepath.Dir(f))
-			}
-		}
+		known = append(known, path.Dir(f))
 	}
-	e := fault.New(api.CodeNotFound, "there is no recipe %q in %s", name, strings.Join(places, " or "))
-	if len(known) > 0 {
-		return "", e.WithHint("there are: %s", strings.Join(known, ", "))
-	}
-	return "", e.WithHint("give the folder of a recipe, or name the folder of all with --set recipes_dir=DIR")
-}
-
-func recipePlaces(cfg *config.Config) []string {
-	if cfg.RecipesDir != "" {
-		return []string{cfg.RecipesDir}
-	}
-	places := []string{"templates"}
-	if self, err := os.Executable(); err == nil {
-		places = append(places, filepath.Join(filepath.Dir(self), "..", "templates"))
-	}
-	return places
+	return nil, fault.New(api.CodeNotFound, "there is no recipe %q", name).
+		WithHint("there are: %s; or give the folder of one", strings.Join(known, ", "))
 }

@@ -89,12 +89,9 @@ func (d *Driver) killAll(ctx context.Context, id string) error {
 // removeState removes what runsc keeps of a sandbox.
 func (d *Driver) removeState(id string) error {
 	var err error
-	for _, name := range []string{
-		fmt.Sprintf("%s_sandbox:%s.state", id, id),
-		fmt.Sprintf("%s_sandbox:%s.lock", id, id),
-		fmt.Sprintf("runsc-%s.sock", id),
-	} {
-		if e := os.Remove(filepath.Join(d.root(), name)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+	state := d.stateFile(id)
+	for _, path := range []string{state, strings.TrimSuffix(state, ".state") + ".lock", d.socket(id)} {
+		if e := os.Remove(path); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
 	}

@@ -88,9 +88,6 @@ func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Dir) || strings.ContainsAny(cfg.Dir, ",:=\n") {
 		return nil, fmt.Errorf("gvisor: the folder %q must be an absolute path without commas, colons and equals signs", cfg.Dir)
 	}
-	if n := len(filepath.Join(cfg.Dir, "runsc", "runsc-.sock")) + maxID; n >= unixPathMax {
-		return nil, fmt.Errorf("gvisor: the path of the folder %q is %d bytes too long for the sockets in it", cfg.Dir, n-unixPathMax+1)
-	}
 	if cfg.Runsc == "" {
 		return nil, errors.New("gvisor: the path of runsc is not given")
 	}
