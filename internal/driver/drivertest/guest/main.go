@@ -1,0 +1,184 @@
+// Command guest is what drivers' tests run inside a sandbox instead of the
+// guest agent. It connects to the link's socket, again whenever the connection
+// breaks, and does what the test on the other end says, a line of JSON each
+// way: see drivertest.Call and drivertest.Answer, which it repeats so that it
+// needs nothing of the project.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const socket = "/run/pandastack/link/link.sock"
+
+type call struct {
+	Do   string `json:"do"`
+	Path string `json:"path,omitempty"`
+	Text string `json:"text,omitempty"`
+	N    int    `json:"n,omitempty"`
+}
+
+type answer struct {
+	Text  string `json:"text,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+var (
+	kept    = map[string]string{} // what "keep" put there: memory that a snapshot must hold
+	ballast [][]byte
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "sleep" {
+		time.Sleep(time.Hour)
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "say" { // what a file holds, and end
+		data, err := os.ReadFile(os.Getenv("SAY"))
+		fmt.Println(string(data), err)
+		os.Exit(5)
+	}
+	for {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			time.Sleep(2 * time.Millisecond)
+			continue
+		}
+		go watch(conn)
+		serve(conn)
+	}
+}
+
+// watch closes the connection when a snapshot has broken it. gVisor wakes no
+// epoll for that in the sandbox that goes on, and so not Go's runtime, but it
+// starts system calls again that were waiting, and poll then sees the end.
+func watch(conn net.Conn) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, -1)
+			if err != unix.EINTR {
+				break
+			}
+		}
+	})
+	_ = conn.Close()
+}
+
+func serve(conn net.Conn) {
+	defer conn.Close()
+	in := bufio.NewScanner(conn)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var c call
+		var a answer
+		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
+			a.Error = err.Error()
+		} else if a.Text, err = do(c); err != nil {
+			a.Error = err.Error()
+		}
+		if json.NewEncoder(conn).Encode(a) != nil {
+			return
+		}
+	}
+}
+
+func do(c call) (string, error) {
+	switch c.Do {
+	case "echo":
+		return c.Text, nil
+	case "keep":
+		kept[c.Path] = c.Text
+		return "", nil
+	case "kept":
+		return kept[c.Path], nil
+	case "hostname":
+		return os.Hostname()
+	case "write":
+		return "", os.WriteFile(c.Path, []byte(c.Text), 0o644)
+	case "fill": // n MB into a file
+		f, err := os.Create(c.Path)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		block := make([]byte, 1<<20)
+		for range c.N {
+			if _, err := f.Write(block); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	case "read":
+		data, err := os.ReadFile(c.Path)
+		return string(data), err
+	case "stat":
+		info, err := os.Stat(c.Path)
+		if err != nil {
+			return "", err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		return fmt.Sprintf("%s %d:%d", info.Mode(), st.Uid, st.Gid), nil
+	case "chown":
+		return "", os.Chown(c.Path, c.N, c.N)
+	case "mkdir":
+		return "", os.MkdirAll(c.Path, 0o755)
+	case "mknod":
+		return "", syscall.Mknod(c.Path, syscall.S_IFCHR|0o600, 0x100+c.N)
+	case "mounts":
+		data, err := os.ReadFile("/proc/mounts")
+		return string(data), err
+	case "ls":
+		names, err := filepath.Glob(c.Path + "/*")
+		return strings.Join(names, "\n"), err
+	case "cpus":
+		return strconv.Itoa(runtime.NumCPU()), nil
+	case "alloc": // n MB of memory that is used
+		for range c.N {
+			block := make([]byte, 1<<20)
+			for i := range block {
+				block[i] = byte(i)
+			}
+			ballast = append(ballast, block)
+		}
+		return "", nil
+	case "spawn": // n more processes
+		var err error
+		for range c.N {
+			cmd := exec.Command("/proc/self/exe", "sleep")
+			if err = cmd.Start(); err != nil {
+				break
+			}
+		}
+		return "", err
+	case "nproc": // limit processes of this user, as the guest agent does
+		return "", syscall.Setrlimit(6, &syscall.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)})
+	case "setuid":
+		return "", syscall.Setuid(c.N)
+	case "spin": // for n milliseconds
+		for end := time.Now().Add(time.Duration(c.N) * time.Millisecond); time.Now().Before(end); {
+		}
+		return "", nil
+	case "exit":
+		os.Exit(c.N)
+	case "hostname=":
+		return "", syscall.Sethostname([]byte(c.Text))
+	}
+	return "", fmt.Errorf("cannot do %q", c.Do)
+}

@@ -1,0 +1,327 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// prepared is a sandbox whose sentry and gofer wait for a snapshot.
+type prepared struct {
+	d        *Driver
+	box      *box
+	snapshot string
+
+	mu   sync.Mutex
+	used bool
+}
+
+var _ driver.Prepared = (*prepared)(nil)
+
+// Prepare implements driver.Driver. It starts sentry and gofer, so that Restore
+// only has to load. The limits of CPU hold from Restore on, that of memory at once.
+func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared, error) {
+	if spec.Snapshot == "" {
+		return nil, fault.InvalidField("snapshot", "a sandbox is restored from a snapshot, and none is given")
+	}
+	saved, err := d.readMark(ctx, spec.Snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
+	}
+	if spec.DiskMB == 0 {
+		spec.DiskMB = saved.DiskMB
+	}
+	if err := d.validate(driver.BootSpec{Spec: spec}); err != nil {
+		return nil, err
+	}
+	if spec.DiskMB != saved.DiskMB { // the sentry restores the quota with the layer
+		return nil, fault.InvalidField("disk_mb", "sandboxes from this snapshot have a disk of %d MB, not %d", saved.DiskMB, spec.DiskMB).
+			WithHint("leave disk_mb out, or build a template with another size")
+	}
+	b, err := d.create(ctx, driver.BootSpec{Spec: spec}, d.prepares)
+	if err != nil {
+		return nil, err
+	}
+	return &prepared{d: d, box: b, snapshot: spec.Snapshot}, nil
+}
+
+// Restore implements driver.Prepared.
+func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.Instance, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used {
+		return nil, fault.New("conflict", "sandbox %s was restored or discarded before", p.box.ID)
+	}
+	p.used = true
+	inst, err := p.d.launch(ctx, p.box, limits, p.d.restores,
+		"restore", "--detach", "--bundle="+p.box.dir, "--image-path="+p.snapshot, p.box.ID)
+	if err != nil {
+		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
+	}
+	return inst, nil
+}
+
+// Discard implements driver.Prepared.
+func (p *prepared) Discard(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used { // it failed and was cleaned up, or it belongs to an Instance
+		return nil
+	}
+	p.used = true
+	unlock := p.d.lock(p.box.ID)
+	defer unlock()
+	return p.d.clear(ctx, p.box.ID)
+}
+
+// Boot implements driver.Builder.
+func (d *Driver) Boot(ctx context.Context, spec driver.BootSpec) (driver.Instance, error) {
+	if err := d.validate(spec); err != nil {
+		return nil, err
+	}
+	if spec.Writable {
+		if err := prepareRootfs(spec.Rootfs); err != nil {
+			return nil, fmt.Errorf("boot sandbox %s: %w", spec.ID, err)
+		}
+	}
+	b, err := d.create(ctx, spec, d.prepares)
+	if err != nil {
+		return nil, err
+	}
+	inst, err := d.launch(ctx, b, spec.Limits, d.restores, "start", b.ID)
+	if err != nil {
+		return nil, fmt.Errorf("boot sandbox %s: %w", b.ID, err)
+	}
+	return inst, nil
+}
+
+// prepareRootfs makes sure that runsc does not lay a file system in memory over
+// /tmp, which it does when /tmp is empty: files there belong on the layer, where
+// the quota of the disk holds. The folder is one that a guest may have written,
+// so no link in it may lead out.
+func prepareRootfs(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Mkdir("tmp", 0o755); err == nil {
+		if err := errors.Join(root.Lchown("tmp", IDBase, IDBase), root.Chmod("tmp", 0o777|fs.ModeSticky)); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	f, err := root.OpenFile("tmp/.keep", os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chown(IDBase, IDBase), f.Close())
+}
+
+// validate looks at what a caller could get wrong.
+func (d *Driver) validate(s driver.BootSpec) error {
+	if !validID.MatchString(s.ID) {
+		return fault.InvalidField("id", "the id %q is not 1 to %d lower-case letters, digits and inner hyphens", s.ID, maxID)
+	}
+	if n := len(d.socket(s.ID)) - unixPathMax; n >= 0 { // runsc would put it elsewhere
+		return fault.New("invalid", "the driver's folder %s has a path %d bytes too long for the sockets in it", d.dir, n+1).
+			WithHint("choose a data directory with a shorter path")
+	}
+	dirs := map[string]string{"rootfs": s.Rootfs, "link_dir": s.LinkDir, "programs": s.Programs}
+	for inside, path := range s.Binds {
+		if !filepath.IsAbs(inside) {
+			return fault.InvalidField("binds", "the path %q inside is not absolute", inside)
+		}
+		dirs["binds of "+inside] = path
+	}
+	for field, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			return fault.InvalidField(field, "the path %q is not absolute", dir)
+		}
+		if err := reachable(dir); err != nil {
+			return fault.Wrap(err, "invalid", "sandboxes cannot reach %s", field).
+				WithHint("their processes are nobody on this host: each folder on the way needs the right to be searched by everyone (chmod o+x)")
+		}
+	}
+	switch l := s.Limits; {
+	case l.CPU < 0 || math.IsNaN(l.CPU) || math.IsInf(l.CPU, 0):
+		return fault.InvalidField("cpu", "%v cores are not a limit", l.CPU)
+	case l.MemoryMB < 0 || l.PIDs < 0 || s.DiskMB < 0:
+		return fault.InvalidField("limits", "a limit is negative: memory %d MB, processes %d, disk %d MB", l.MemoryMB, l.PIDs, s.DiskMB)
+	}
+	return nil
+}
+
+// reachable says why a process that owns nothing could not get at a path.
+func reachable(path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&0o001 == 0 {
+			return fmt.Errorf("%s has mode %s", dir, info.Mode())
+		}
+	}
+	return nil
+}
+
+// create makes a sandbox that is ready to start. It leaves nothing when it fails.
+func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan struct{}) (b *box, err error) {
+	if err := acquire(ctx, slots); err != nil {
+		return nil, fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
+	}
+	defer release(slots)
+	unlock := d.lock(spec.ID)
+	defer unlock()
+
+	b = d.box(spec.ID)
+	b.DiskMB, b.Direct, b.Limits = spec.DiskMB, spec.Writable, spec.Limits
+	if err := b.make(); err != nil {
+		return nil, fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
+			err = errors.Join(err, d.clear(context.WithoutCancel(ctx), spec.ID))
+		}
+	}()
+	if err := b.save(); err != nil {
+		return nil, err
+	}
+	if err := d.writeSpec(b, spec); err != nil {
+		return nil, err
+	}
+	if err := d.cgroups.make(b.ID); err != nil {
+		return nil, err
+	}
+	// The sentry takes the number of cores and the size of memory that it shows
+	// from the limits it starts under, and never less than two cores; so it starts
+	// under whole cores, and at full speed.
+	start := driver.Limits{MemoryMB: spec.Limits.MemoryMB}
+	if spec.Limits.CPU > 0 {
+		start.CPU = max(2, math.Ceil(spec.Limits.CPU))
+	}
+	if err := d.cgroups.set(b.ID, start); err != nil {
+		return nil, err
+	}
+	var out *os.File
+	if spec.Log != "" {
+		if out, err = os.OpenFile(spec.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+			return nil, err
+		}
+		defer out.Close()
+	}
+	pidFile := filepath.Join(b.dir, "pid")
+	if err := d.command(ctx, createTimeout, b, out, "create", "--bundle="+b.dir, "--pid-file="+pidFile, b.ID); err != nil {
+		return nil, err
+	}
+	if err := d.identify(b); err != nil {
+		return nil, err
+	}
+	return b, b.save()
+}
+
+// identify finds the processes of a sandbox that runsc has made.
+func (d *Driver) identify(b *box) error {
+	data, err := os.ReadFile(d.stateFile(b.ID))
+	if err != nil {
+		return err
+	}
+	var state struct {
+		GoferPid int `json:"goferPid"`
+		Sandbox  struct {
+			Pid int `json:"pid"`
+		} `json:"sandbox"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return fmt.Errorf("%s: %w", d.stateFile(b.ID), err)
+	}
+	if b.Sentry, err = findProcess(state.Sandbox.Pid); err != nil {
+		return fmt.Errorf("the sentry: %w", err)
+	}
+	if b.Gofer, err = findProcess(state.GoferPid); err != nil {
+		return fmt.Errorf("the gofer: %w", err)
+	}
+	return nil
+}
+
+// stateFile is where runsc keeps what it knows of a sandbox.
+func (d *Driver) stateFile(id string) string {
+	return filepath.Join(d.root(), fmt.Sprintf("%s_sandbox:%s.state", id, id))
+}
+
+// launch lets a created sandbox run, with its limits off until it does: a
+// quota would count from the first instruction. It leaves nothing when it fails.
+func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots chan struct{}, verb string, args ...string) (inst *Instance, err error) {
+	defer func() {
+		if err != nil {
+			unlock := d.lock(b.ID)
+			defer unlock()
+			err = errors.Join(err, d.clear(context.WithoutCancel(ctx), b.ID))
+		}
+	}()
+	if err := acquire(ctx, slots); err != nil {
+		return nil, err
+	}
+	defer release(slots)
+	unlock := d.lock(b.ID)
+	defer func() { unlock() }()
+	if err := b.load(); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fault.Wrap(err, "not_found", "sandbox %s is gone", b.ID)
+		}
+		return nil, err
+	}
+	if err := d.cgroups.set(b.ID, driver.Limits{MemoryMB: limits.MemoryMB}); err != nil {
+		return nil, err
+	}
+	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil {
+		return nil, d.explain(b, err)
+	}
+	if err := d.cgroups.set(b.ID, limits); err != nil {
+		return nil, err
+	}
+	b.Limits, b.Running = limits, true
+	if err := b.save(); err != nil {
+		return nil, err
+	}
+	return d.adopt(b)
+}
+
+// explain adds the kind to an error that has a known cause.
+func (d *Driver) explain(b *box, err error) error {
+	if d.cgroups.oomKills(b.ID) > 0 {
+		return fault.Wrap(err, "invalid", "%d MB of memory are too little for the snapshot", b.Limits.MemoryMB)
+	}
+	if strings.Contains(err.Error(), "no space left on device") {
+		return fault.Wrap(err, "no_space", "the disk of the host is full")
+	}
+	return err
+}
+
+// acquire waits for a slot.
+func acquire(ctx context.Context, slots chan struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fault.Wrap(context.Cause(ctx), "timeout", "no turn to start came in time")
+	}
+}
+
+func release(slots chan struct{}) { <-slots }

@@ -1,0 +1,216 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// The ends of a sandbox, for driver.Exit.
+const (
+	exited  = "exited"
+	stopped = "stopped"
+	oom     = "oom"
+	crashed = "crashed"
+)
+
+// goferGrace is how long a sentry may outlive its gofer. In an orderly end the
+// gofer is the last to go.
+const goferGrace = 200 * time.Millisecond
+
+// aLongTimeAgo as a deadline ends reads that wait.
+var aLongTimeAgo = time.Unix(1, 0)
+
+// Instance is a running sandbox.
+type Instance struct {
+	d     *Driver
+	box   *box
+	state sync.Mutex // held while it is paused, resumed or saved
+
+	stopping atomic.Bool
+	done     chan struct{} // closed when exit is set
+	exit     driver.Exit
+}
+
+var _ driver.Instance = (*Instance)(nil)
+
+// adopt makes the handle of a running sandbox and watches over it. The caller
+// holds the lock of the id.
+func (d *Driver) adopt(b *box) (*Instance, error) {
+	sentry, err := b.Sentry.open()
+	if err != nil {
+		return nil, d.gone(b, "sentry", err)
+	}
+	gofer, err := b.Gofer.open()
+	if err != nil {
+		sentry.close()
+		return nil, d.gone(b, "gofer", err)
+	}
+	i := &Instance{d: d, box: b, done: make(chan struct{})}
+	d.mu.Lock()
+	d.live[b.ID] = i
+	d.mu.Unlock()
+	go i.follow(sentry, gofer, d.waitInit(b.ID))
+	return i, nil
+}
+
+// gone is the error for a sandbox of which a process is missing.
+func (d *Driver) gone(b *box, which string, err error) error {
+	if !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if d.cgroups.oomKills(b.ID) > 0 {
+		return fault.Wrap(err, "not_found", "sandbox %s ended: it ran out of memory", b.ID)
+	}
+	return fault.Wrap(fmt.Errorf("%w; %s", err, d.lastWords(b)), "not_found", "sandbox %s ended: its %s is gone", b.ID, which)
+}
+
+// follow waits for the end of the sandbox and says how it came.
+func (i *Instance) follow(sentry, gofer *watch, code <-chan int) {
+	defer sentry.close()
+	defer gofer.close()
+	over := make(chan struct{})
+	lost := make(chan struct{}) // the gofer went first
+	var goferDone sync.WaitGroup
+	goferDone.Go(func() {
+		if gofer.wait() != nil {
+			return // closed below
+		}
+		select {
+		case <-over:
+		case <-time.After(goferGrace):
+			close(lost)
+			sentry.kill()
+		}
+	})
+	err := sentry.wait()
+	at := time.Now()
+	close(over)
+	if err != nil {
+		i.d.log.Error("cannot watch a sandbox", "sandbox", i.box.ID, "error", err)
+	}
+
+	exit := driver.Exit{Code: -1, Reason: crashed, At: at}
+	select {
+	case c, ok := <-code:
+		if ok {
+			exit.Code, exit.Reason = c, exited
+		}
+	case <-time.After(time.Second):
+	}
+	wasLost := false
+	select {
+	case <-lost:
+		wasLost = true
+	default:
+	}
+	switch {
+	case i.stopping.Load():
+		exit.Reason = stopped
+	case i.d.cgroups.oomKills(i.box.ID) > 0:
+		exit.Code, exit.Reason = 137, oom
+	case wasLost:
+		exit.Code, exit.Reason = -1, crashed
+		exit.Detail = "the sandbox's file server was killed from outside\n" + i.d.lastWords(i.box)
+	case exit.Reason == crashed:
+		exit.Detail = i.d.lastWords(i.box)
+	}
+	i.exit = exit
+	close(i.done)
+
+	gofer.kill()
+	goferDone.Wait()
+}
+
+// lastWords are the end of the sentry's log.
+func (d *Driver) lastWords(b *box) string {
+	if s := tail(b.log("boot.log"), logTail); s != "" {
+		return s
+	}
+	return tail(b.log("runsc.log"), logTail)
+}
+
+// ID implements driver.Instance.
+func (i *Instance) ID() string { return i.box.ID }
+
+// Wait implements driver.Instance. The exit code is known when this process
+// was watching at the end, and the sentry lived to tell.
+func (i *Instance) Wait(ctx context.Context) (driver.Exit, error) {
+	select {
+	case <-i.done:
+		return i.exit, nil
+	default:
+	}
+	select {
+	case <-i.done:
+		return i.exit, nil
+	case <-ctx.Done():
+		return driver.Exit{}, context.Cause(ctx)
+	}
+}
+
+// Stop implements driver.Instance. Nothing in the sandbox is told: what must
+// outlive it was to be saved before.
+func (i *Instance) Stop(ctx context.Context) error {
+	unlock := i.d.lock(i.box.ID)
+	defer unlock()
+	select {
+	case <-i.done:
+	default:
+		i.stopping.Store(true)
+	}
+	return i.d.clear(ctx, i.box.ID)
+}
+
+// Stats implements driver.Instance.
+func (i *Instance) Stats(context.Context) (driver.Stats, error) {
+	s, err := i.d.cgroups.stats(i.box.ID)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, fault.Wrap(err, "not_found", "sandbox %s is gone", i.box.ID)
+	}
+	return s, err
+}
+
+// own is the handle behind a driver.Instance, if it is one of this driver and runs.
+func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
+	i, ok := inst.(*Instance)
+	if !ok || i.d != d {
+		return nil, fault.New("invalid", "instance %s is not one of this driver", inst.ID())
+	}
+	select {
+	case <-i.done:
+		return nil, fault.New("not_found", "sandbox %s has ended", i.box.ID)
+	default:
+		return i, nil
+	}
+}
+
+// Pause implements driver.Pauser.
+func (d *Driver) Pause(ctx context.Context, inst driver.Instance) error {
+	return d.hold(ctx, inst, "pause")
+}
+
+// Resume implements driver.Pauser.
+func (d *Driver) Resume(ctx context.Context, inst driver.Instance) error {
+	return d.hold(ctx, inst, "resume")
+}
+
+func (d *Driver) hold(ctx context.Context, inst driver.Instance, verb string) error {
+	i, err := d.owned(inst)
+	if err != nil {
+		return err
+	}
+	i.state.Lock()
+	defer i.state.Unlock()
+	if err := d.command(ctx, pauseTimeout, i.box, nil, verb, i.box.ID); err != nil {
+		return fmt.Errorf("%s sandbox %s: %w", verb, i.box.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// How long a command of runsc may take. They are bounds for a machine in
+// trouble, far above what is seen.
+const (
+	createTimeout     = 30 * time.Second
+	restoreTimeout    = 60 * time.Second
+	checkpointTimeout = 120 * time.Second
+	pauseTimeout      = 20 * time.Second
+	stopTimeout       = 20 * time.Second
+)
+
+// logTail is how much of a log goes into an error.
+const logTail = 2 << 10
+
+// flags are runsc's own, before the command. Those that shape the sandbox must
+// be the same in every command on it.
+func (d *Driver) flags(b *box) []string {
+	overlay := "none"
+	if !b.Direct {
+		overlay = fmt.Sprintf("root:dir=%s", b.layer())
+		if b.DiskMB > 0 {
+			overlay += fmt.Sprintf(",size=%dM", b.DiskMB)
+		}
+	}
+	return []string{
+		"--root=" + d.root(),
+		"--log=" + b.log("runsc.log"),
+		"--debug-log=" + b.log("%COMMAND%.log"),
+		"--network=none",
+		"--host-uds=open",
+		"--overlay2=" + overlay,
+		"--gofer-network-namespace=new", // the default pins one with a mount that would stay behind
+		"--host-settings=ignore",
+	}
+}
+
+// command runs one command of runsc to its end. The sandbox inherits out as its
+// standard output and error when the command makes one; nil is /dev/null.
+func (d *Driver) command(ctx context.Context, limit time.Duration, b *box, out *os.File, verb string, args ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s", limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.runsc, append(append(d.flags(b), verb), args...)...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.WaitDelay = 2 * time.Second
+	var stderr bytes.Buffer
+	switch {
+	case out != nil:
+		cmd.Stdout, cmd.Stderr = out, out
+	case verb != "create" && verb != "run":
+		cmd.Stderr = &stderr
+	}
+	if err := d.start(cmd); err != nil {
+		return fmt.Errorf("runsc %s: %w", verb, err)
+	}
+	err := cmd.Wait()
+	d.ended(cmd)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("runsc %s: %w", verb, context.Cause(ctx))
+	}
+	said := strings.TrimSpace(stderr.String())
+	if said == "" {
+		said = tail(b.log("runsc.log"), logTail)
+	}
+	if boot := tail(b.log("boot.log"), logTail); boot != "" {
+		said += "\nsentry: " + boot
+	}
+	return fmt.Errorf("runsc %s: %w: %s", verb, err, said)
+}
+
+// tail is the end of a file, whole lines of it, or nothing.
+func tail(path string, n int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return ""
+	}
+	from := max(0, size-n)
+	data := make([]byte, size-from)
+	if _, err := f.ReadAt(data, from); err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	if from > 0 {
+		if i := bytes.IndexByte(data, '\n'); i >= 0 {
+			data = data[i+1:]
+		}
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
+}

@@ -1,0 +1,187 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// mark is the file that says a snapshot is whole, written last. It names what
+// can read it.
+type mark struct {
+	Made   string    `json:"made"`    // the fingerprint
+	DiskMB int       `json:"disk_mb"` // the quota, which is part of what was saved
+	Bytes  int64     `json:"bytes"`
+	At     time.Time `json:"at"`
+}
+
+const markFile = "complete.json"
+
+// Snapshot implements driver.Snapshotter. dir must not exist, or be empty: it
+// appears whole or not at all. The files in it hold the sandbox's memory, with
+// every secret in it, and are for the daemon's user alone. Connections to host
+// sockets break, in the sandbox and in every copy; guests dial again.
+func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) (err error) {
+	i, err := d.owned(inst)
+	if err != nil {
+		return err
+	}
+	if !filepath.IsAbs(dir) {
+		return fault.InvalidField("dir", "the path %q is not absolute", dir)
+	}
+	i.state.Lock()
+	defer i.state.Unlock()
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-")
+	if err != nil {
+		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
+	}
+	defer os.RemoveAll(tmp)
+
+	args := []string{"--image-path=" + tmp, "--compression=none"}
+	if stop {
+		i.stopping.Store(true)
+	} else {
+		args = append(args, "--leave-running")
+	}
+	if err := d.command(ctx, checkpointTimeout, i.box, nil, "checkpoint", append(args, i.box.ID)...); err != nil {
+		select {
+		case <-i.done: // a failed checkpoint may have cost the sandbox its life
+		default:
+			i.stopping.Store(false)
+		}
+		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, d.explain(i.box, err))
+	}
+	m := mark{DiskMB: i.box.DiskMB, At: time.Now().UTC()}
+	if m.Made, err = d.Fingerprint(ctx); err != nil {
+		return err
+	}
+	if m.Bytes, err = size(tmp); err != nil {
+		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(tmp, markFile), data); err != nil {
+		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
+	}
+	if stop {
+		return i.Stop(ctx)
+	}
+	return nil
+}
+
+// readMark looks whether a folder can be restored here.
+func (d *Driver) readMark(ctx context.Context, dir string) (m mark, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, markFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fault.Wrap(err, "not_found", "%s holds no whole snapshot", dir)
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fault.Wrap(err, "invalid", "%s holds no snapshot", dir)
+	}
+	here, err := d.Fingerprint(ctx)
+	if err != nil {
+		return m, err
+	}
+	if m.Made != here {
+		return m, fault.New("conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
+			WithHint("build the template again")
+	}
+	return m, nil
+}
+
+// Fingerprint implements driver.Fingerprinter.
+func (d *Driver) Fingerprint(context.Context) (string, error) {
+	version, err := d.version()
+	if err != nil {
+		return "", err
+	}
+	fixed := d.spec(driver.BootSpec{})
+	fixed.Linux.CgroupsPath = ""
+	data, err := json.Marshal(fixed)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("runsc %s, spec %s, processor %s", version, short(data), processor()), nil
+}
+
+func short(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// moduleVersion is that of the gVisor module in a runsc program, which prints
+// none itself when it was built from the module.
+func moduleVersion(program string) (string, error) {
+	const module = "gvisor.dev/gvisor"
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "", fmt.Errorf("runsc: %w", err)
+	}
+	if info.Main.Path == module {
+		return info.Main.Version, nil
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			return dep.Version, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not runsc: it holds no gVisor", program)
+}
+
+// processor names what of the processor a guest may have looked at before it
+// was saved. The sentry refuses to restore where a feature is missing.
+func processor() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	var features []string
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(name) {
+		case "flags", "Features":
+			features = strings.Fields(value)
+		}
+		if features != nil {
+			break
+		}
+	}
+	slices.Sort(features)
+	return runtime.GOARCH + " " + short([]byte(strings.Join(features, " ")))
+}
+
+func size(dir string) (total int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	return total, err
+}
