@@ -31,7 +31,7 @@ $(PROGRAMS)/guest: $(SOURCES)
 $(PROGRAMS)/kernel: $(KERNEL)
 	rm -rf $@
 	mkdir -p $@
-	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents {} $(CURDIR)/$@ +
+	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents -t $(CURDIR)/$@ {} +
 	@touch $@
 
 $(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel

@@ -9,7 +9,6 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
-	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
 	"github.com/pandastack/pandastack/internal/fault"
 )
@@ -24,8 +23,6 @@ func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
 			return nil, err
 		}
 		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, "gvisor"), Log: log})
-	case "fake":
-		return fake.New(fake.Config{Dir: filepath.Join(cfg.DataDir, "fake")})
 	}
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
