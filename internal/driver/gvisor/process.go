@@ -97,23 +97,23 @@ func (w *watch) kill() {
 
 func (w *watch) close() { _ = w.f.Close() }
 
-// end kills a process and waits until it is gone.
-func (p process) end(ctx context.Context) error {
+// end kills a process and waits until it is gone. It says whether there was one.
+func (p process) end(ctx context.Context) (was bool, err error) {
 	w, err := p.open()
 	if errors.Is(err, os.ErrProcessDone) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = w.f.SetReadDeadline(aLongTimeAgo) })
 	defer stop()
 	defer w.close()
 	w.kill()
 	if err := w.wait(); err != nil {
-		return fmt.Errorf("process %d does not end: %w", p.PID, errors.Join(context.Cause(ctx), err))
+		return true, fmt.Errorf("process %d does not end: %w", p.PID, errors.Join(context.Cause(ctx), err))
 	}
-	return nil
+	return true, nil
 }
 
 type stat struct {
