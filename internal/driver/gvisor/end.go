@@ -32,8 +32,8 @@ func (d *Driver) clear(ctx context.Context, id string) error {
 			return fmt.Errorf("stop sandbox %s: %w", id, err)
 		}
 	}
-	d.reapOrphans()
 	err := errors.Join(d.cgroups.remove(ctx, id), d.removeState(id))
+	d.reapOrphans()
 	if e := os.RemoveAll(filepath.Join(d.sandboxes(), id)); e != nil {
 		err = errors.Join(err, e)
 	}
