@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
@@ -23,7 +24,7 @@ var (
 	realRunsc    = flag.String("runsc", "", "path of runsc")
 	realPrograms = flag.String("programs", "", "folder with guest and kernel/")
 	realData     = flag.String("data", "", "data directory, kept")
-	realRecipe   = flag.String("recipe", "base", "name of a recipe")
+	realRecipe   = flag.String("recipe", "base", "name of a recipe, or the path of its folder")
 	realNoGuest  = flag.Bool("no-guest", false, "pretend that the agent answers")
 )
 
@@ -32,7 +33,10 @@ func TestRealBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := fs.Sub(templates.Recipes, *realRecipe)
+	dir, err := fs.Sub(templates.Recipes, strings.TrimPrefix(*realRecipe, "/"))
+	if strings.HasPrefix(*realRecipe, "/") {
+		dir, err = os.DirFS(*realRecipe), nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
