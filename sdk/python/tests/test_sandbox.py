@@ -7,8 +7,8 @@ from datetime import timezone
 from typing import Any, List
 
 import pytest
-from conftest import Surface
 from fake_server import KEY, answer
+from surfaces import Surface
 
 from pandastack import (
     APIConnectionError,
