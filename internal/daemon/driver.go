@@ -9,6 +9,7 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
 	"github.com/pandastack/pandastack/internal/fault"
 )
@@ -23,6 +24,8 @@ func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
 			return nil, err
 		}
 		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, "gvisor"), Log: log})
+	case "fake":
+		return fake.New(fake.NewHost()), nil
 	}
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
