@@ -59,7 +59,7 @@ def test_a_chart_alone_has_no_html_and_no_text(loaded: CodeContext) -> None:
 
 
 def test_imports_and_frames_last(loaded: CodeContext) -> None:
-    assert loaded.run_code("df.groupby(df['date'].dt.month)['revenue'].sum().idxmax()").text == "2"
+    assert loaded.run_code("int(df.groupby(df['date'].dt.month)['revenue'].sum().idxmax())").text == "2"
     peak = loaded.run_code("peak = df[df['date'].dt.month == 2]\nlen(peak)")
     assert peak.text == "2"
     assert loaded.run_code("int(peak['revenue'].sum())").text == "35"

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from daemon import Daemon
-from pandastack import BadRequestError, CodeContext, NotFoundError, PandastackError, Sandbox
+from pandastack import BadRequestError, CodeContext, NotFoundError, PandastackError, Sandbox, ServerError
 
 PLT = "import matplotlib.pyplot as plt\n"
 
@@ -114,7 +114,10 @@ def test_the_ends_of_a_life_are_said(sandbox: Sandbox) -> None:
     life = sandbox.set_ttl(100)
     assert life.ttl_seconds == 100 and life.expires_at is not None
     assert 0 <= sandbox.lifecycle().idle_seconds < 60
-    assert sandbox.set_persistent(True).persistent is True
+    try:
+        assert sandbox.set_persistent(True).persistent is True
+    except ServerError as error:
+        assert (error.status_code, error.code) == (501, "unsupported")
     with pytest.raises(BadRequestError, match="ttl_seconds"):
         sandbox.set_ttl(10**9)
 
