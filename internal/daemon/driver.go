@@ -14,15 +14,16 @@ import (
 )
 
 // newDriver makes the driver that the settings name. A new driver is one line
-// here and a folder of its own.
-func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
+// here and a folder of its own. It keeps what it needs in dir, which stands in
+// the data directory.
+func newDriver(cfg *config.Config, dir string, log *slog.Logger) (driver.Driver, error) {
 	switch cfg.Driver {
 	case "gvisor":
 		runsc, err := findRunsc(cfg.Runsc)
 		if err != nil {
 			return nil, err
 		}
-		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, "gvisor"), Log: log})
+		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, dir), Log: log})
 	}
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
@@ -36,7 +37,7 @@ func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), e
 	}
 	probe := *cfg
 	probe.DataDir = dir
-	drv, err := newDriver(&probe, log)
+	drv, err := newDriver(&probe, "gvisor", log)
 	return drv, func() { os.RemoveAll(dir) }, err
 }
 

@@ -80,7 +80,8 @@ func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *
 	if err != nil {
 		return template.Template{}, err
 	}
-	drv, err := newDriver(cfg, log)
+	// Builds have their sandboxes apart, out of reach of a daemon that cleans up.
+	drv, err := newDriver(cfg, "build", log)
 	if err != nil {
 		return template.Template{}, err
 	}
