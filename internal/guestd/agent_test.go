@@ -136,7 +136,7 @@ func start(t *testing.T, change ...func(*guestd.Config)) *sandbox {
 		OutputDir:      filepath.Join(dir, "log"),
 		GenerationFile: filepath.Join(dir, "generation"),
 		Etc:            etc,
-		Stderr:         os.Stderr,
+		Stderr:         devNull(t),
 		Log:            slog.New(slog.DiscardHandler),
 		Reaper:         reaper,
 		Memory:         func() (int64, int64, error) { return 0, 1 << 40, nil },
@@ -362,7 +362,7 @@ func (s *sandbox) breakLink() {
 	for _, c := range s.host.all {
 		c.Close()
 	}
-	s.host.all = nil
+	s.host.all, s.host.conn = nil, nil
 	s.host.mu.Unlock()
 	s.host.wait(func() bool { return s.host.linked > before })
 }
@@ -395,4 +395,13 @@ func (g *memoryGauge) read() (used, total int64, err error) {
 		g.used, g.drop = 0, false
 	}
 	return used, 1 << 40, nil
+}
+
+func devNull(t *testing.T) *os.File {
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }

@@ -18,7 +18,7 @@ import traceback
 def fork_loop(sock):
     started = time.time()
     failed, imports = {}, {}
-    for name in json.loads(os.environ.pop("PANDASTACK_IMPORTS", "[]")):
+    for name in json.loads(os.environ.pop("PANDASTACK_IMPORTS", "") or "[]"):
         t = time.time()
         try:
             __import__(name)
