@@ -34,7 +34,7 @@ type Driver interface {
 // Builder makes templates.
 type Builder struct {
 	Store    *Store
-	Driver   Driver
+	Driver   Driver           // whose sandboxes are builds' alone: what it still has at the start of one is ended
 	Programs fs.FS            // guest (the static agent) and kernel/ (the interpreter side)
 	Mirror   string           // a line of sources.list instead of the machine's own; its suite is replaced
 	Link     Linker           // nil: package guest's
@@ -69,6 +69,10 @@ func (b *Builder) Build(ctx context.Context, recipe Recipe, progress func(Event)
 		return Template{}, err
 	}
 	defer unlock()
+	// What a build left that was killed.
+	if _, err := b.Driver.Sweep(ctx, nil); err != nil {
+		return Template{}, fmt.Errorf("end the sandboxes of an unfinished build: %w", err)
+	}
 	if err := b.Store.cleanStaging(); err != nil {
 		return Template{}, err
 	}
@@ -176,6 +180,9 @@ func (r *run) rootfs(ctx context.Context) (bytes int64, err error) {
 		}
 		return made.Bytes, nil
 	}
+	if err := checkSpace(r.staging, rootfsSpace); err != nil {
+		return 0, err
+	}
 	out := filepath.Join(r.staging, "rootfs")
 	root := filepath.Join(out, "root")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -279,13 +286,14 @@ func (r *run) wheels(ctx context.Context) error {
 		r.track.skip(StepWheels, "in the cache")
 		return nil
 	}
-	dir := filepath.Join(r.staging, "wheels")
-	return r.step(StepWheels, "", func() int64 { return dirBytes(dir) }, func() error {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, scratch := filepath.Join(r.staging, "wheels"), filepath.Join(r.staging, "pip")
+	bytes := func() int64 { return dirBytes(dir) + dirBytes(scratch) }
+	return r.step(StepWheels, "with pip", bytes, func() error {
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(scratch, 0o700)); err != nil {
 			return err
 		}
 		err := r.hostStep(StepWheels, func(log *os.File) error {
-			return downloadWheels(ctx, r.recipe.Python, runtime.GOARCH, dir, log)
+			return downloadWheels(ctx, r.recipe.Python, runtime.GOARCH, scratch, dir, log)
 		})
 		if err != nil {
 			return err

@@ -67,6 +67,7 @@ func (f *fixture) open(t *testing.T) *gvisor.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
@@ -129,7 +130,7 @@ func (f *fixture) leftovers(t *testing.T) []string {
 			left = append(left, proc+" "+string(cmdline))
 		}
 		stat, _ := os.ReadFile(filepath.Join(proc, "stat"))
-		if fields := strings.Fields(string(stat)); len(fields) > 3 && fields[2] == "Z" && fields[3] == strconv.Itoa(os.Getpid()) {
+		if fields := strings.Fields(string(stat)); len(fields) > 3 && fields[2] == "Z" && fields[3] == strconv.Itoa(os.Getpid()) && (fields[1] == "(exe)" || strings.HasPrefix(fields[1], "(runsc")) {
 			left = append(left, "zombie "+string(stat))
 		}
 	}
@@ -208,6 +209,7 @@ func makeWorld(t testing.TB, w *world) (err error) {
 	if err != nil {
 		return err
 	}
+	defer d.Close()
 	ctx := context.Background()
 	spec := driver.BootSpec{Spec: driver.Spec{ID: "template", Hostname: "template", Rootfs: w.rootfs, Programs: w.programs, LinkDir: filepath.Join(w.dir, "link"), DiskMB: diskMB}}
 	for _, spec.Writable = range []bool{true, false} { // the first makes the mount points
@@ -267,7 +269,3 @@ func build(out, pkg string) error {
 	}
 	return nil
 }
-
-const daemonArg = "act-as-daemon"
-
-func daemon([]string) {}

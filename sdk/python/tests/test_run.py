@@ -6,8 +6,8 @@ import threading
 from typing import Any, List
 
 import pytest
-from conftest import Surface
 from fake_server import answer
+from surfaces import Surface
 
 from pandastack import (
     APIConnectionError,

@@ -168,7 +168,20 @@ func do(c call) (string, error) {
 		}
 		return "", err
 	case "nproc": // limit processes of this user, as the guest agent does
-		return "", syscall.Setrlimit(6, &syscall.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)})
+		return "", unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)})
+	case "nproc+": // lift the limit again
+		limit := uint64(c.N)
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return "", err
+		}
+		limit++
+		return "", unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit})
+	case "listen":
+		l, err := net.Listen("tcp", c.Text)
+		if err != nil {
+			return "", err
+		}
+		return "", l.Close()
 	case "setuid":
 		return "", syscall.Setuid(c.N)
 	case "spin": // for n milliseconds

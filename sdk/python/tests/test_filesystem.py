@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Surface
 from fake_server import answer
+from surfaces import Surface
 
 from pandastack import CapacityError, NotFoundError
 
