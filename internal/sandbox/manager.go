@@ -189,6 +189,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	context.AfterFunc(m.life, stop)
 
 	if err := m.adopt(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return fmt.Errorf("taking over the sandboxes of the last daemon: %w", err)
 	}
 	close(m.ready)
