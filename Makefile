@@ -29,10 +29,10 @@ $(PROGRAMS)/guest: $(SOURCES)
 	@touch $@
 
 $(PROGRAMS)/kernel: $(KERNEL)
-	rm -rf $@
-	mkdir -p $@
-	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents -t $(CURDIR)/$@ {} +
-	@touch $@
+	rm -rf $@ $@.new
+	mkdir -p $@.new
+	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents -t $(CURDIR)/$@.new {} +
+	mv $@.new $@
 
 $(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel
 	$(GO_BUILD) -ldflags '-s -w -X github.com/pandastack/pandastack/internal/daemon.version=$(VERSION)' -o $@ ./cmd/pandastack
@@ -73,11 +73,11 @@ test-kernel test-sdk test-live test-examples: build venv
 test-kernel:
 	@true
 test-sdk:
-	$(VENV)/bin/pytest -q sdk/python/tests --ignore sdk/python/tests/live
+	$(VENV)/bin/pytest -q sdk/python/tests
 test-live:
 	$(VENV)/bin/pytest -q test
 test-examples:
-	@true
+	$(VENV)/bin/pytest -q examples
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv

@@ -116,11 +116,8 @@ def test_a_wrapped_list_is_understood(surface: Surface) -> None:
 
 def test_ids_cannot_leave_their_place_in_the_path(surface: Surface) -> None:
     with pytest.raises(NotFoundError):
-        surface.client().sandboxes.get("../me")
-    assert surface.server.calls[-1].path == "/v1/sandboxes/../me"  # arrived as one encoded segment
-    surface.server.on("GET", "/v1/me", answer(200, {"owner": "me"}))
-    with pytest.raises(NotFoundError):
-        surface.client().sandboxes.get("../me")
+        surface.client().sandboxes.get("../me?x=#y")
+    assert surface.server.calls[-1].target == "/v1/sandboxes/..%2Fme%3Fx%3D%23y"
 
 
 def test_life(surface: Surface) -> None:
@@ -343,7 +340,7 @@ def test_each_status_has_its_class(surface: Surface, status: int, code: Any, kin
     assert type(error) is kind
     assert (error.status_code, error.code, error.hint, error.field) == (status, code, "do this", "ttl_seconds")
     assert error.response == body and error.retry_after == 2.0
-    assert str(error).startswith("ttl_seconds: words (do this)")
+    assert str(error).startswith("ttl_seconds: words (do this)" if status == 400 else "words (do this)")
 
 
 @pytest.mark.parametrize(
