@@ -75,6 +75,7 @@ func BenchmarkStart(b *testing.B) {
 
 			var prepare, restore, link, end time.Duration
 			var memory int64
+			var cpu float64
 			for b.Loop() {
 				inst, _ := start(snapshot, func(p, r, l time.Duration) { prepare += p; restore += r; link += l })
 				s, err := inst.Stats(ctx)
@@ -82,11 +83,13 @@ func BenchmarkStart(b *testing.B) {
 					b.Fatal(err)
 				}
 				memory += s.MemoryBytes
+				cpu += s.CPUSeconds
 				end += stop(inst)
 			}
 			for name, d := range map[string]time.Duration{"prepare-ms": prepare, "restore-ms": restore, "link-ms": link, "stop-ms": end} {
 				b.ReportMetric(ms(d)/float64(b.N), name)
 			}
+			b.ReportMetric(cpu*1000/float64(b.N), "cpu-ms")
 			b.ReportMetric(float64(image.Size())/1e6, "image-MB")
 			b.ReportMetric(float64(memory)/float64(b.N)/1e6, "used-MB")
 		})

@@ -15,21 +15,74 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	_ "unsafe" // for go:linkname
 
+	"gvisor.dev/gvisor/pkg/seccomp"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+	"gvisor.dev/gvisor/pkg/sentry/platform"
+	_ "gvisor.dev/gvisor/pkg/sentry/platform/systrap"
 	sentry "gvisor.dev/gvisor/runsc/boot/filter/config"
 	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter/config"
 )
 
-// used are the parts of gVisor's names of filters that the driver's flags lead
-// to: no network of the host, files opened by the sentry, no devices.
-var used = []string{
-	"HostNetwork=false", "HostFilesystem=true", "NVProxy=false", "TPUProxy=false", "RDMAProxy=false", "CgoEnabled=false",
+// programs are the filters to register, by gVisor's package: those of the
+// options that the driver's flags lead to. Other options still work, and get
+// their filters made at start.
+func programs() (map[string][]precompiledseccomp.Program, error) {
+	made := map[string][]precompiledseccomp.Program{}
+	systrap, err := platform.Lookup("systrap")
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range systrap.PrecompiledSeccompInfo() {
+		opt := sentry.Options{Platform: info, HostFilesystem: true}
+		p, err := precompiledseccomp.Precompile(opt.ConfigKey(), names(opt.Vars()), func(v precompiledseccomp.Values) *seccomp.Program {
+			allow, deny := sentryRules(opt, v)
+			return program(allow, deny, sentry.SeccompOptions(opt))
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the sentry's filter: %w", err)
+		}
+		made["runsc/boot/filter"] = append(made["runsc/boot/filter"], p)
+	}
+	for _, lisafs := range []bool{false, true} {
+		opt := gofer.Options{UDSOpenEnabled: true, DirectFS: true, LisafsNeeded: lisafs}
+		p, err := precompiledseccomp.Precompile(opt.ConfigKey(), names(opt.Vars()), func(v precompiledseccomp.Values) *seccomp.Program {
+			allow, deny := goferRules(opt, v)
+			return program(allow, deny, seccomp.ProgramOptions{})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the gofer's filter: %w", err)
+		}
+		made["runsc/fsgofer/filter"] = append(made["runsc/fsgofer/filter"], p)
+	}
+	return made, nil
 }
+
+// The functions behind gVisor's own tables of filters, which it exports only
+// for all of its hundreds of combinations at once.
+
+//go:linkname sentryRules gvisor.dev/gvisor/runsc/boot/filter/config.rules
+func sentryRules(sentry.Options, precompiledseccomp.Values) (allow, deny seccomp.SyscallRules)
+
+//go:linkname goferRules gvisor.dev/gvisor/runsc/fsgofer/filter/config.rules
+func goferRules(gofer.Options, precompiledseccomp.Values) (allow, deny seccomp.SyscallRules)
+
+// program puts rules together as the sentry and the gofer do.
+func program(allow, deny seccomp.SyscallRules, opts seccomp.ProgramOptions) *seccomp.Program {
+	return &seccomp.Program{
+		RuleSets: []seccomp.RuleSet{{Rules: deny.Copy()}, {Rules: allow.Copy(), Action: seccomp.Allow}},
+		Options:  opts,
+	}
+}
+
+func names(vars precompiledseccomp.Values) []string { return slices.Collect(maps.Keys(vars)) }
 
 func main() {
 	out := flag.String("o", "bin/runsc", "where to put the program")
@@ -51,16 +104,13 @@ func build(out string) error {
 		return err
 	}
 
+	made, err := programs()
+	if err != nil {
+		return err
+	}
 	replace := map[string]string{}
-	for pkg, compile := range map[string]func() ([]precompiledseccomp.Program, error){
-		"runsc/boot/filter":    sentry.PrecompiledPrograms,
-		"runsc/fsgofer/filter": gofer.PrecompiledPrograms,
-	} {
-		programs, err := compile()
-		if err != nil {
-			return fmt.Errorf("filters of %s: %w", pkg, err)
-		}
-		path := filepath.Join(dir, filepath.Base(filepath.Dir(pkg))+".go")
+	for pkg, programs := range made {
+		path := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-")+".go")
 		if err := os.WriteFile(path, source(programs), 0o600); err != nil {
 			return err
 		}
@@ -125,21 +175,8 @@ func source(programs []precompiledseccomp.Program) []byte {
 	b.WriteString("package filter\n\nimport \"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp\"\n\nfunc init() {\n\tregisterPrecompiledProgramsOnce.Do(func() {\n")
 	b.WriteString("\t\tprecompiledPrograms = map[string]precompiledseccomp.Program{}\n")
 	for _, p := range programs {
-		if matches(p.Name) {
-			b.WriteString(p.Registration("\t\t", "precompiledseccomp", "precompiledPrograms"))
-		}
+		b.WriteString(p.Registration("\t\t", "precompiledseccomp", "precompiledPrograms"))
 	}
 	b.WriteString("\t})\n}\n")
 	return []byte(b.String())
-}
-
-// matches says whether no part of a name contradicts the parts that are used.
-func matches(name string) bool {
-	for _, part := range used {
-		key, _, _ := strings.Cut(part, "=")
-		if strings.Contains(name, key+"=") && !strings.Contains(name, part) {
-			return false
-		}
-	}
-	return true
 }
