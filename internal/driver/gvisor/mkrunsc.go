@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	_ "unsafe" // for go:linkname
@@ -86,14 +87,15 @@ func names(vars precompiledseccomp.Values) []string { return slices.Collect(maps
 
 func main() {
 	out := flag.String("o", "bin/runsc", "where to put the program")
+	arch := flag.String("arch", runtime.GOARCH, "what to build it for; filters are worked out only for this machine's own")
 	flag.Parse()
-	if err := build(*out); err != nil {
+	if err := build(*out, *arch); err != nil {
 		fmt.Fprintln(os.Stderr, "mkrunsc:", err)
 		os.Exit(1)
 	}
 }
 
-func build(out string) error {
+func build(out, arch string) error {
 	dir, err := os.MkdirTemp("", "mkrunsc-")
 	if err != nil {
 		return err
@@ -104,9 +106,11 @@ func build(out string) error {
 		return err
 	}
 
-	made, err := programs()
-	if err != nil {
-		return err
+	made := map[string][]precompiledseccomp.Program{}
+	if arch == runtime.GOARCH {
+		if made, err = programs(); err != nil {
+			return err
+		}
 	}
 	replace := map[string]string{}
 	for pkg, programs := range made {
@@ -127,7 +131,7 @@ func build(out string) error {
 
 	tmp := out + ".new" // so that a program that runs is replaced, not written over
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-modfile", modfile, "-overlay", overlay, "-o", tmp, "gvisor.dev/gvisor/runsc")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := errors.Join(os.MkdirAll(filepath.Dir(out), 0o755), cmd.Run()); err != nil {
 		return fmt.Errorf("build runsc: %w", err)
