@@ -9,35 +9,47 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // newDriver makes the driver that the settings name. A new driver is one line
-// here and a folder of its own.
-func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
+// here and a folder of its own. It keeps what it needs in dir, which stands in
+// the data directory.
+func newDriver(cfg *config.Config, dir string, log *slog.Logger) (driver.Driver, error) {
 	switch cfg.Driver {
 	case "gvisor":
 		runsc, err := findRunsc(cfg.Runsc)
 		if err != nil {
 			return nil, err
 		}
-		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, "gvisor"), Log: log})
+		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, dir), Log: log})
+	case "fake":
+		return fake.New(fake.NewHost()), nil
 	}
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
 
 // probeDriver makes the driver in a folder that goes away, for looking at the
-// host beside a daemon that may be running.
+// host beside a daemon that may be running. It is on the disk that the data
+// directory is or will be on, when that can be.
 func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), error) {
-	dir, err := os.MkdirTemp("", "pandastack-doctor-")
+	dir, err := os.MkdirTemp(nearestDir(cfg.DataDir), "doctor-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "pandastack-doctor-")
+	}
 	if err != nil {
 		return nil, nil, err
 	}
+	remove := func() { os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o711); err != nil { // sandboxes' processes are nobody on the host
+		return nil, remove, err
+	}
 	probe := *cfg
 	probe.DataDir = dir
-	drv, err := newDriver(&probe, log)
-	return drv, func() { os.RemoveAll(dir) }, err
+	drv, err := newDriver(&probe, "gvisor", log)
+	return drv, remove, err
 }
 
 // findRunsc looks where the setting says, beside this program, and in PATH.
