@@ -73,11 +73,11 @@ test-kernel test-sdk test-live test-examples: build venv
 test-kernel:
 	@true
 test-sdk:
-	$(VENV)/bin/pytest -q sdk/python/tests --ignore sdk/python/tests/live
+	$(VENV)/bin/pytest -q sdk/python/tests
 test-live:
 	$(VENV)/bin/pytest -q test
 test-examples:
-	@true
+	$(VENV)/bin/pytest -q examples
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv
