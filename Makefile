@@ -11,10 +11,36 @@ TEMPLATE   ?= code-interpreter
 
 .PHONY: build deps venv template demo test test-go test-kernel test-sdk test-live test-examples bench clean
 
-## build: bin/pandastack with the guest agent in it, and bin/runsc beside it
-build:
-	@mkdir -p $(BIN)
-	CGO_ENABLED=0 go build -trimpath -o $(BIN)/pandastack ./cmd/pandastack
+# What `make build` makes: the guest programs first, because pandastack has them inside.
+HOSTARCH   := $(shell go env GOHOSTARCH)
+ARCH       ?= $(HOSTARCH)
+OUT        := $(if $(filter $(HOSTARCH),$(ARCH)),$(BIN),$(BIN)/linux-$(ARCH))
+PROGRAMS   := internal/daemon/programs/$(ARCH)
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO_BUILD   := CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath
+KERNEL     := $(shell find internal/kernel/python/pandastack_kernel -name '*.py' 2>/dev/null)
+SOURCES    := $(shell find api cmd internal sdk/go templates -type f -not -path '*/programs/*' -not -path '*/__pycache__/*' -not -name '*_test.go') go.mod go.sum
+
+## build: bin/pandastack with the guest agent in it, and bin/runsc beside it (ARCH=arm64: in bin/linux-arm64)
+build: $(OUT)/pandastack $(OUT)/runsc
+
+$(PROGRAMS)/guest: $(SOURCES)
+	$(GO_BUILD) -buildvcs=false -ldflags '-s -w' -o $@ ./cmd/pandastack-guest
+	@touch $@
+
+$(PROGRAMS)/kernel: $(KERNEL)
+	rm -rf $@
+	mkdir -p $@
+	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents -t $(CURDIR)/$@ {} +
+	@touch $@
+
+$(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel
+	$(GO_BUILD) -ldflags '-s -w -X github.com/pandastack/pandastack/internal/daemon.version=$(VERSION)' -o $@ ./cmd/pandastack
+	@touch $@
+
+$(OUT)/runsc: go.mod
+	$(GO_BUILD) -ldflags '-s -w' -o $@ gvisor.dev/gvisor/runsc
+	@touch $@
 
 ## deps: what the machine lacks of Debian's packages
 deps:
@@ -58,4 +84,4 @@ bench: build template venv
 	$(PY) bench/run.py
 
 clean:
-	rm -rf $(BIN) $(VENV)
+	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel

@@ -2,13 +2,16 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
-	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -28,11 +31,29 @@ type Template struct {
 	Spares   int              // interpreters that the guest keeps forked ahead
 }
 
+// Store is what the Manager keeps its sandboxes in.
+type Store interface {
+	AddSandbox(ctx context.Context, sb store.Sandbox) error
+	ReplaceSandbox(ctx context.Context, sb store.Sandbox, from ...store.State) error
+	RemoveSandbox(ctx context.Context, id string) error
+	Expire(ctx context.Context, id, reason string, now time.Time) error
+	Extend(ctx context.Context, sb store.Sandbox, now time.Time) error
+	Touch(ctx context.Context, id string, at time.Time) error
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	SandboxesOf(ctx context.Context, owner string, states ...store.State) ([]store.Sandbox, error)
+	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
+	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
+	Purge(ctx context.Context, before time.Time) error
+	AddEvent(ctx context.Context, e store.Event) error
+}
+
+var _ Store = (*store.Store)(nil)
+
 // Config is what a Manager is made of. Zero values mean the defaults that
 // stand beside them.
 type Config struct {
 	Driver    driver.Driver
-	Store     *store.Store
+	Store     Store
 	Templates Templates
 	Logger    *slog.Logger
 	Now       func() time.Time // time.Now
@@ -40,6 +61,10 @@ type Config struct {
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
+
+	MaxCPU      float64 // cores a create may ask for; those of the host
+	MaxMemoryMB int     // 32768
+	MaxDiskMB   int     // 102400
 
 	MaxSandboxes  int           // 500; of users, those in the pools not counted
 	MaxQueue      int           // 1000 creates that wait
@@ -51,8 +76,11 @@ type Config struct {
 	SandboxMB       int                   // 160; what a sandbox is expected to use of the host at first
 	MemoryAvailable func() (int64, error) // bytes; reads /proc/meminfo
 
-	Pool      map[string]PoolSize // by template name
-	Retention time.Duration       // 24 h that the record of an ended sandbox is kept
+	Pool       map[string]PoolSize // by template name
+	PoolDelay  time.Duration       // 250 ms of quiet after a create before the pools are filled
+	SweepEvery time.Duration       // 1 s
+	Retention  time.Duration       // 24 h that the record of an ended sandbox is kept
+	LinkWait   time.Duration       // 10 s that a call waits for a guest that redials
 }
 
 // PoolSize is how many sandboxes of a template are kept ready.
@@ -61,71 +89,176 @@ type PoolSize struct {
 	Prepared int // created, not restored
 }
 
-// ListFilter narrows a list. Zero values mean everything.
-type ListFilter struct {
-	Metadata map[string]string // each pair must match
-	Status   api.Status
-	Limit    int
+func (c *Config) fill() error {
+	switch {
+	case c.Driver == nil:
+		return errors.New("sandbox: no driver")
+	case c.Store == nil:
+		return errors.New("sandbox: no store")
+	case c.Templates == nil:
+		return errors.New("sandbox: no templates")
+	case c.RunDir == "":
+		return errors.New("sandbox: no folder for the links")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.MemoryAvailable == nil {
+		c.MemoryAvailable = memoryAvailable
+	}
+	set(&c.DefaultTTL, 5*time.Minute)
+	set(&c.MaxTTL, 24*time.Hour)
+	set(&c.MaxCPU, float64(runtime.NumCPU()))
+	set(&c.MaxMemoryMB, 32<<10)
+	set(&c.MaxDiskMB, 100<<10)
+	set(&c.MaxSandboxes, 500)
+	set(&c.MaxQueue, 1000)
+	set(&c.QueueTimeout, time.Minute)
+	set(&c.CreateTimeout, time.Minute)
+	set(&c.Concurrency, max(2, runtime.NumCPU()))
+	set(&c.MinFreeMB, 512)
+	set(&c.SandboxMB, 160)
+	set(&c.PoolDelay, 250*time.Millisecond)
+	set(&c.SweepEvery, time.Second)
+	set(&c.Retention, 24*time.Hour)
+	set(&c.LinkWait, 10*time.Second)
+	c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
+	return nil
+}
+
+func set[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
 }
 
 // Manager makes, finds and ends sandboxes. An owner of "" is the
 // administrator, who sees everything.
-type Manager struct{ cfg Config }
+type Manager struct {
+	cfg   Config
+	log   *slog.Logger
+	queue *queue
+	tmpls *templateCache
+
+	ready  chan struct{} // closed when adoption is done
+	life   context.Context
+	end    context.CancelFunc
+	active sync.WaitGroup // work that Close waits for
+	wake   chan struct{}  // of the pools
+
+	mu      sync.Mutex
+	boxes   map[string]*box // everything that exists on this host, by id
+	places  int             // taken of MaxSandboxes
+	pool    pool
+	closed  bool
+	created time.Time // when the last create ended
+}
 
 // New makes a Manager. Nothing runs until Run is called.
-func New(cfg Config) (*Manager, error) { return &Manager{cfg: cfg}, nil }
-
-var errSoon = fault.New(api.CodeUnsupported, "not yet")
+func New(cfg Config) (*Manager, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.RunDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder for the links: %w", err)
+	}
+	life, end := context.WithCancel(context.Background())
+	m := &Manager{
+		cfg:   cfg,
+		log:   cfg.Logger,
+		queue: newQueue(cfg.Concurrency, cfg.MaxQueue, cfg.QueueTimeout),
+		tmpls: &templateCache{from: cfg.Templates, now: cfg.Now},
+		ready: make(chan struct{}),
+		life:  life,
+		end:   end,
+		wake:  make(chan struct{}, 1),
+		boxes: map[string]*box{},
+	}
+	return m, nil
+}
 
 // Run adopts what an earlier daemon left, then sweeps and fills the pools
 // until the context ends. The calls of users wait until adoption is done.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (m *Manager) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	context.AfterFunc(m.life, stop)
+
+	if err := m.adopt(ctx); err != nil {
+		return fmt.Errorf("taking over the sandboxes of the last daemon: %w", err)
+	}
+	close(m.ready)
+
+	var loops sync.WaitGroup
+	loops.Go(func() { m.fillPools(ctx) })
+	loops.Go(func() { m.sweepLoop(ctx) })
+	loops.Wait()
+	return nil
+}
 
 // Close lets go of the sandboxes without ending them, so that the next daemon
-// finds them again. Only what waits in the pool of prepared ones is freed.
-func (m *Manager) Close(ctx context.Context) error { return nil }
-
-// Create makes a sandbox and returns when its guest answers.
-func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
-	return api.SandboxInfo{}, errSoon
+// finds them again. Creates in progress are undone, and what was prepared but
+// not restored is freed. It returns when that is done or the context ends.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.end()
+	done := make(chan struct{})
+	go func() {
+		m.active.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for creates to end: %w", ctx.Err())
+	}
+	var errs []error
+	m.mu.Lock()
+	prepared := m.pool.takeAllPrepared()
+	m.mu.Unlock()
+	for _, b := range prepared {
+		errs = append(errs, m.discard(ctx, b))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.boxes {
+		if b.link != nil {
+			errs = append(errs, b.link.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Get describes a sandbox.
-func (m *Manager) Get(ctx context.Context, owner, id string) (api.SandboxInfo, error) {
-	return api.SandboxInfo{}, errSoon
+// started waits until the Manager can answer.
+func (m *Manager) started(ctx context.Context) error {
+	select {
+	case <-m.ready:
+		return nil
+	default:
+	}
+	select {
+	case <-m.ready:
+		return nil
+	case <-m.life.Done():
+		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
-// List describes the sandboxes of an owner, the newest first.
-func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.SandboxInfo, error) {
-	return nil, errSoon
+// work registers something that Close must wait for.
+func (m *Manager) work() (done func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, errClosed
+	}
+	m.active.Add(1)
+	return m.active.Done, nil
 }
-
-// Kill ends a sandbox and frees everything it had.
-func (m *Manager) Kill(ctx context.Context, owner, id string) error { return errSoon }
-
-// Lifecycle tells how long a sandbox still has.
-func (m *Manager) Lifecycle(ctx context.Context, owner, id string) (api.Lifecycle, error) {
-	return api.Lifecycle{}, errSoon
-}
-
-// PatchLifecycle changes how long a sandbox has.
-func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error) {
-	return api.Lifecycle{}, errSoon
-}
-
-// Pause holds a sandbox still.
-func (m *Manager) Pause(ctx context.Context, owner, id string) error { return errSoon }
-
-// Resume lets a paused sandbox go on.
-func (m *Manager) Resume(ctx context.Context, owner, id string) error { return errSoon }
-
-// Guest gives the link to a sandbox's guest for one call. The function must be
-// called when the call is done; until then the sandbox is not idle. While the
-// guest is redialling it waits. When the link breaks in the middle of a call,
-// Guest is simply asked again.
-func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error) {
-	return nil, nil, errSoon
-}
-
-// Templates lists what sandboxes can be made from.
-func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) { return nil, errSoon }

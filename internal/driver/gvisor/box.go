@@ -39,8 +39,9 @@ type box struct {
 	dir string
 }
 
-func (d *Driver) root() string      { return filepath.Join(d.dir, "runsc") }
-func (d *Driver) sandboxes() string { return filepath.Join(d.dir, "sandboxes") }
+func (d *Driver) root() string            { return filepath.Join(d.dir, "runsc") }
+func (d *Driver) socket(id string) string { return filepath.Join(d.root(), "runsc-"+id+".sock") }
+func (d *Driver) sandboxes() string       { return filepath.Join(d.dir, "sandboxes") }
 
 func (d *Driver) box(id string) *box {
 	return &box{ID: id, dir: filepath.Join(d.sandboxes(), id)}

@@ -2,9 +2,7 @@ package gvisor
 
 import (
 	"encoding/json"
-	"fmt"
 	"net"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +14,7 @@ import (
 // that does nothing but wait.
 func (d *Driver) waitInit(id string) <-chan int {
 	code := make(chan int, 1)
-	conn, err := net.Dial("unix", filepath.Join(d.root(), fmt.Sprintf("runsc-%s.sock", id)))
+	conn, err := net.Dial("unix", d.socket(id))
 	if err != nil {
 		close(code)
 		return code

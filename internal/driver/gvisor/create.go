@@ -34,8 +34,19 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared
 	if spec.Snapshot == "" {
 		return nil, fault.InvalidField("snapshot", "a sandbox is restored from a snapshot, and none is given")
 	}
-	if err := d.checkSnapshot(ctx, spec.Snapshot); err != nil {
+	saved, err := d.readMark(ctx, spec.Snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
+	}
+	if spec.DiskMB == 0 {
+		spec.DiskMB = saved.DiskMB
+	}
+	if err := d.validate(driver.BootSpec{Spec: spec}); err != nil {
 		return nil, err
+	}
+	if spec.DiskMB != saved.DiskMB { // the sentry restores the quota with the layer
+		return nil, fault.InvalidField("disk_mb", "sandboxes from this snapshot have a disk of %d MB, not %d", saved.DiskMB, spec.DiskMB).
+			WithHint("leave disk_mb out, or build a template with another size")
 	}
 	b, err := d.create(ctx, driver.BootSpec{Spec: spec}, d.prepares)
 	if err != nil {
@@ -75,6 +86,9 @@ func (p *prepared) Discard(ctx context.Context) error {
 
 // Boot implements driver.Builder.
 func (d *Driver) Boot(ctx context.Context, spec driver.BootSpec) (driver.Instance, error) {
+	if err := d.validate(spec); err != nil {
+		return nil, err
+	}
 	if spec.Writable {
 		if err := prepareRootfs(spec.Rootfs); err != nil {
 			return nil, fmt.Errorf("boot sandbox %s: %w", spec.ID, err)
@@ -116,9 +130,13 @@ func prepareRootfs(dir string) error {
 }
 
 // validate looks at what a caller could get wrong.
-func validate(s driver.BootSpec) error {
+func (d *Driver) validate(s driver.BootSpec) error {
 	if !validID.MatchString(s.ID) {
 		return fault.InvalidField("id", "the id %q is not 1 to %d lower-case letters, digits and inner hyphens", s.ID, maxID)
+	}
+	if n := len(d.socket(s.ID)) - unixPathMax; n >= 0 { // runsc would put it elsewhere
+		return fault.New("invalid", "the driver's folder %s has a path %d bytes too long for the sockets in it", d.dir, n+1).
+			WithHint("choose a data directory with a shorter path")
 	}
 	dirs := map[string]string{"rootfs": s.Rootfs, "link_dir": s.LinkDir, "programs": s.Programs}
 	for inside, path := range s.Binds {
@@ -164,9 +182,6 @@ func reachable(path string) error {
 
 // create makes a sandbox that is ready to start. It leaves nothing when it fails.
 func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan struct{}) (b *box, err error) {
-	if err := validate(spec); err != nil {
-		return nil, err
-	}
 	if err := acquire(ctx, slots); err != nil {
 		return nil, fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
 	}

@@ -32,8 +32,8 @@ func (d *Driver) clear(ctx context.Context, id string) error {
 			return fmt.Errorf("stop sandbox %s: %w", id, err)
 		}
 	}
-	d.reapOrphans()
 	err := errors.Join(d.cgroups.remove(ctx, id), d.removeState(id))
+	d.reapOrphans()
 	if e := os.RemoveAll(filepath.Join(d.sandboxes(), id)); e != nil {
 		err = errors.Join(err, e)
 	}
@@ -48,39 +48,24 @@ func (d *Driver) clear(ctx context.Context, id string) error {
 // lines name them. A command of runsc in the middle of making the sandbox may
 // add some while we look, so it looks until there are none.
 func (d *Driver) killAll(ctx context.Context, id string) error {
+	d.mu.Lock()
+	inst := d.live[id]
+	d.mu.Unlock()
 	for {
 		found := d.cgroups.members(id)
-		b := d.box(id)
-		if len(found) == 0 && b.load() == nil {
-			// The usual case after a clean end, and it spares a walk over /proc.
-			for _, p := range []process{b.Sentry, b.Gofer} {
-				if _, err := findProcess(p.PID); p.PID != 0 && err == nil {
-					found = append(found, p)
-				}
-			}
-		}
-		if !b.Running {
-			for _, p := range d.processes()[id] {
-				if !slices.Contains(found, p) {
-					found = append(found, p)
-				}
-			}
+		if inst != nil { // all others were seen to end, which spares a walk over /proc
+			found = append(found, inst.box.Sentry, inst.box.Gofer)
+		} else {
+			found = append(found, d.processes()[id]...)
 		}
 		var err error
-		ended := 0
+		alive := false
 		for _, p := range found {
-			w, e := p.open()
-			if errors.Is(e, os.ErrProcessDone) {
-				continue
-			}
-			ended++
-			if e == nil {
-				w.close()
-				e = p.end(ctx)
-			}
+			killed, e := p.end(ctx)
+			alive = alive || killed
 			err = errors.Join(err, e)
 		}
-		if err != nil || ended == 0 {
+		if err != nil || !alive {
 			return err
 		}
 	}
@@ -89,12 +74,9 @@ func (d *Driver) killAll(ctx context.Context, id string) error {
 // removeState removes what runsc keeps of a sandbox.
 func (d *Driver) removeState(id string) error {
 	var err error
-	for _, name := range []string{
-		fmt.Sprintf("%s_sandbox:%s.state", id, id),
-		fmt.Sprintf("%s_sandbox:%s.lock", id, id),
-		fmt.Sprintf("runsc-%s.sock", id),
-	} {
-		if e := os.Remove(filepath.Join(d.root(), name)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+	state := d.stateFile(id)
+	for _, path := range []string{state, strings.TrimSuffix(state, ".state") + ".lock", d.socket(id)} {
+		if e := os.Remove(path); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
 	}

@@ -71,6 +71,9 @@ type Driver struct {
 
 	spawn sync.Mutex       // held while a command starts, so that no reaper can miss it in own
 	own   map[int]struct{} // commands of ours that os/exec will wait for
+
+	closed  chan struct{}
+	closing sync.Once
 }
 
 var (
@@ -82,14 +85,11 @@ var (
 	_ driver.Fingerprinter = (*Driver)(nil)
 )
 
-// New makes the driver and its folder. The calling process becomes the reaper
+// New makes the driver and its folder; Close ends it, not the sandboxes. The calling process becomes the reaper
 // of sandboxes' processes: runsc leaves them as orphans.
 func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Dir) || strings.ContainsAny(cfg.Dir, ",:=\n") {
 		return nil, fmt.Errorf("gvisor: the folder %q must be an absolute path without commas, colons and equals signs", cfg.Dir)
-	}
-	if n := len(filepath.Join(cfg.Dir, "runsc", "runsc-.sock")) + maxID; n >= unixPathMax {
-		return nil, fmt.Errorf("gvisor: the path of the folder %q is %d bytes too long for the sockets in it", cfg.Dir, n-unixPathMax+1)
 	}
 	if cfg.Runsc == "" {
 		return nil, errors.New("gvisor: the path of runsc is not given")
@@ -114,6 +114,7 @@ func New(cfg Config) (*Driver, error) {
 		boxes:    map[string]*sync.Mutex{},
 		live:     map[string]*Instance{},
 		own:      map[int]struct{}{},
+		closed:   make(chan struct{}),
 	}
 	for _, dir := range []string{d.dir, d.root(), d.sandboxes()} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -126,6 +127,7 @@ func New(cfg Config) (*Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("gvisor: become the reaper of orphans: %w", err)
 	}
+	go d.janitor()
 	return d, nil
 }
 

@@ -37,6 +37,20 @@ type watch struct {
 
 // open takes a handle on the process, or says os.ErrProcessDone.
 func (p process) open() (*watch, error) {
+	w, err := p.handle()
+	if err != nil {
+		return nil, err
+	}
+	st, err := readStat(p.PID)
+	if err != nil || st.start != p.Start || st.state == 'Z' {
+		w.close()
+		return nil, os.ErrProcessDone
+	}
+	return w, nil
+}
+
+// handle takes a handle on whatever has the process's number now.
+func (p process) handle() (*watch, error) {
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
 		return nil, os.ErrProcessDone
@@ -44,13 +58,7 @@ func (p process) open() (*watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pidfd of %d: %w", p.PID, err)
 	}
-	w := &watch{process: p, f: os.NewFile(uintptr(fd), "pidfd")}
-	st, err := readStat(p.PID)
-	if err != nil || st.start != p.Start || st.state == 'Z' {
-		w.close()
-		return nil, os.ErrProcessDone
-	}
-	return w, nil
+	return &watch{process: p, f: os.NewFile(uintptr(fd), "pidfd")}, nil
 }
 
 // wait returns when the process has ended, and reaps it if it is our child.
@@ -97,30 +105,30 @@ func (w *watch) kill() {
 
 func (w *watch) close() { _ = w.f.Close() }
 
-// end kills a process and waits until it is gone.
-func (p process) end(ctx context.Context) error {
+// end kills a process and waits until it is gone. It says whether there was one.
+func (p process) end(ctx context.Context) (was bool, err error) {
 	w, err := p.open()
 	if errors.Is(err, os.ErrProcessDone) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = w.f.SetReadDeadline(aLongTimeAgo) })
 	defer stop()
 	defer w.close()
 	w.kill()
 	if err := w.wait(); err != nil {
-		return fmt.Errorf("process %d does not end: %w", p.PID, errors.Join(context.Cause(ctx), err))
+		return true, fmt.Errorf("process %d does not end: %w", p.PID, errors.Join(context.Cause(ctx), err))
 	}
-	return nil
+	return true, nil
 }
 
 type stat struct {
-	name  string
-	state byte
-	ppid  int
-	start uint64
+	name    string
+	state   byte
+	session int
+	start   uint64
 }
 
 // readStat reads /proc/PID/stat, whose second field may hold spaces and brackets.
@@ -138,9 +146,9 @@ func readStat(pid int) (stat, error) {
 	if len(f) < 20 {
 		return stat{}, fmt.Errorf("/proc/%d/stat: too short: %q", pid, s)
 	}
-	ppid, err1 := strconv.Atoi(f[1])
+	session, err1 := strconv.Atoi(f[3])
 	start, err2 := strconv.ParseUint(f[19], 10, 64)
-	return stat{name: s[open+1 : end], state: f[0][0], ppid: ppid, start: start}, errors.Join(err1, err2)
+	return stat{name: s[open+1 : end], state: f[0][0], session: session, start: start}, errors.Join(err1, err2)
 }
 
 // start starts a command so that reapOrphans will leave it to os/exec.
@@ -161,17 +169,37 @@ func (d *Driver) ended(cmd *exec.Cmd) {
 }
 
 // reapOrphans takes what ended commands of runsc left to us off the kernel's
-// list. Children that os/exec waits for, ours and those of others, are not touched.
+// list, and waits for what is just ending. Children that os/exec waits for,
+// ours and those of others, are not touched.
 func (d *Driver) reapOrphans() {
+	for _, w := range d.orphans() {
+		_ = w.wait()
+		w.close()
+	}
+}
+
+func (d *Driver) orphans() []*watch {
 	d.spawn.Lock()
 	defer d.spawn.Unlock()
+	var found []*watch
 	for _, pid := range children() {
-		st, err := readStat(pid)
-		if _, ours := d.own[pid]; ours || err != nil || st.state != 'Z' || !strings.HasPrefix(st.name, "runsc") && st.name != "exe" {
+		if _, ours := d.own[pid]; ours {
 			continue
 		}
-		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		st, err := readStat(pid)
+		if err != nil || !strings.HasPrefix(st.name, "runsc") && (st.name != "exe" || st.session != pid) {
+			continue // runsc starts itself as /proc/self/exe, in a session of its own
+		}
+		if st.state != 'Z' {
+			if argv, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline")); err != nil || len(argv) > 0 {
+				continue // it lives; without arguments it has given up its memory already
+			}
+		}
+		if w, err := (process{PID: pid, Start: st.start}).handle(); err == nil {
+			found = append(found, w)
+		}
 	}
+	return found
 }
 
 // children are the ids of this process's children.

@@ -23,9 +23,10 @@ import (
 // mark is the file that says a snapshot is whole, written last. It names what
 // can read it.
 type mark struct {
-	Made  string    `json:"made"` // the fingerprint
-	Bytes int64     `json:"bytes"`
-	At    time.Time `json:"at"`
+	Made   string    `json:"made"`    // the fingerprint
+	DiskMB int       `json:"disk_mb"` // the quota, which is part of what was saved
+	Bytes  int64     `json:"bytes"`
+	At     time.Time `json:"at"`
 }
 
 const markFile = "complete.json"
@@ -64,7 +65,7 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 		}
 		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, d.explain(i.box, err))
 	}
-	m := mark{At: time.Now().UTC()}
+	m := mark{DiskMB: i.box.DiskMB, At: time.Now().UTC()}
 	if m.Made, err = d.Fingerprint(ctx); err != nil {
 		return err
 	}
@@ -87,28 +88,27 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 	return nil
 }
 
-// checkSnapshot says why a folder cannot be restored.
-func (d *Driver) checkSnapshot(ctx context.Context, dir string) error {
+// readMark looks whether a folder can be restored here.
+func (d *Driver) readMark(ctx context.Context, dir string) (m mark, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, markFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Wrap(err, "not_found", "%s holds no whole snapshot", dir)
+		return m, fault.Wrap(err, "not_found", "%s holds no whole snapshot", dir)
 	}
 	if err != nil {
-		return err
+		return m, err
 	}
-	var m mark
 	if err := json.Unmarshal(data, &m); err != nil {
-		return fault.Wrap(err, "invalid", "%s holds no snapshot", dir)
+		return m, fault.Wrap(err, "invalid", "%s holds no snapshot", dir)
 	}
 	here, err := d.Fingerprint(ctx)
 	if err != nil {
-		return err
+		return m, err
 	}
 	if m.Made != here {
-		return fault.New("conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
+		return m, fault.New("conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
 			WithHint("build the template again")
 	}
-	return nil
+	return m, nil
 }
 
 // Fingerprint implements driver.Fingerprinter.

@@ -2,7 +2,7 @@
 // guest agent. It connects to the link's socket, again whenever the connection
 // breaks, and does what the test on the other end says, a line of JSON each
 // way: see drivertest.Call and drivertest.Answer, which it repeats so that it
-// needs nothing of the project but the standard library.
+// needs nothing of the project.
 package main
 
 import (
@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const socket = "/run/pandastack/link/link.sock"
@@ -44,15 +46,39 @@ func main() {
 		time.Sleep(time.Hour)
 		return
 	}
-	fmt.Println("guest started")
+	if len(os.Args) > 1 && os.Args[1] == "say" { // what a file holds, and end
+		data, err := os.ReadFile(os.Getenv("SAY"))
+		fmt.Println(string(data), err)
+		os.Exit(5)
+	}
 	for {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
 			time.Sleep(2 * time.Millisecond)
 			continue
 		}
+		go watch(conn)
 		serve(conn)
 	}
+}
+
+// watch closes the connection when a snapshot has broken it. gVisor wakes no
+// epoll for that in the sandbox that goes on, and so not Go's runtime, but it
+// starts system calls again that were waiting, and poll then sees the end.
+func watch(conn net.Conn) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, -1)
+			if err != unix.EINTR {
+				break
+			}
+		}
+	})
+	_ = conn.Close()
 }
 
 func serve(conn net.Conn) {
@@ -142,7 +168,20 @@ func do(c call) (string, error) {
 		}
 		return "", err
 	case "nproc": // limit processes of this user, as the guest agent does
-		return "", syscall.Setrlimit(6, &syscall.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)})
+		return "", unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)})
+	case "nproc+": // lift the limit again
+		limit := uint64(c.N)
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return "", err
+		}
+		limit++
+		return "", unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit})
+	case "listen":
+		l, err := net.Listen("tcp", c.Text)
+		if err != nil {
+			return "", err
+		}
+		return "", l.Close()
 	case "setuid":
 		return "", syscall.Setuid(c.N)
 	case "spin": // for n milliseconds

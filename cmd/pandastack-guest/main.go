@@ -1,0 +1,37 @@
+// Command pandastack-guest is the first process of every sandbox: the guest
+// agent. It takes no arguments and dials the host.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/pandastack/pandastack/internal/guestd"
+	"github.com/pandastack/pandastack/internal/guestd/child"
+)
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := run(log); err != nil {
+		log.Error("the guest agent ends", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(log *slog.Logger) error {
+	guestd.KeepSmall()
+	syscall.Umask(0o022)
+	if err := guestd.SetApart(); err != nil {
+		return err
+	}
+	agent, err := guestd.New(guestd.Defaults(log, child.NewReaper()))
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return agent.Run(ctx)
+}

@@ -1,0 +1,131 @@
+// Package cli is the command line of PandaStack, one file a verb. It talks to
+// the server through sdk/go like every other client; only serve, doctor and
+// template build work on the machine itself, through package daemon.
+//
+// It never touches the store or a driver.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/pandastack/pandastack/internal/config"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+// grammar is what can be said on the command line.
+type grammar struct {
+	JSON    bool   `help:"Answer in JSON, for programs." name:"json"`
+	Quiet   bool   `help:"Say only what was asked for: ids, no remarks." short:"q"`
+	API     string `help:"Address of the server." placeholder:"URL" name:"api"`
+	Profile string `help:"Take address and key from this profile of the client configuration." placeholder:"NAME"`
+
+	Serve    serveCmd    `cmd:"" help:"Run the daemon."`
+	Doctor   doctorCmd   `cmd:"" help:"Check this machine, and say how to mend what is wrong."`
+	Version  versionCmd  `cmd:"" help:"Show the version."`
+	Config   configCmd   `cmd:"" help:"The daemon's settings."`
+	Run      runCmd      `cmd:"" help:"Run Python in a sandbox of its own."`
+	Sandbox  sandboxCmd  `cmd:"" help:"Sandboxes."`
+	Context  contextCmd  `cmd:"" help:"Code contexts of a sandbox."`
+	Template templateCmd `cmd:"" help:"Templates that sandboxes are made from."`
+	Key      keyCmd      `cmd:"" help:"API keys."`
+}
+
+// Streams are where a program reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Terminal bool // Out is one: somebody is looking
+	ErrTerm  bool // Err is one
+}
+
+// OS gives the streams of this process.
+func OS() Streams {
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: terminal(os.Stdout), ErrTerm: terminal(os.Stderr)}
+}
+
+// app is what every verb works with.
+type app struct {
+	Streams
+	ctx   context.Context
+	flags *grammar
+	env   config.Env
+}
+
+// client makes the client on first use: verbs that need no server need no
+// valid client configuration either.
+func (a *app) client() (*pandastack.Client, error) {
+	var opts []pandastack.Option
+	if a.flags.API != "" {
+		opts = append(opts, pandastack.WithAPIURL(a.flags.API))
+	}
+	if a.flags.Profile != "" {
+		opts = append(opts, pandastack.WithProfile(a.flags.Profile))
+	}
+	c, err := pandastack.NewClient(opts...)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+// sandbox gives a handle on a sandbox that the server knows.
+func (a *app) sandbox(id string) (*pandastack.Sandbox, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	return c.Sandbox(id), nil
+}
+
+// exited carries an exit code through kong.
+type exited int
+
+// Main runs one command line and gives the exit code.
+func Main(args []string, s Streams) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the program the hard way.
+	context.AfterFunc(ctx, stop)
+
+	defer func() {
+		if p := recover(); p != nil {
+			n, ok := p.(exited)
+			if !ok {
+				panic(p)
+			}
+			code = int(n)
+		}
+	}()
+	var g grammar
+	a := &app{Streams: s, ctx: ctx, flags: &g, env: config.OS()}
+	parser, err := kong.New(&g,
+		kong.Name("pandastack"),
+		kong.Description("Sandboxes for AI agents, with warm Python kernels."),
+		kong.UsageOnError(),
+		kong.Writers(s.Out, s.Err),
+		kong.Exit(func(n int) { panic(exited(n)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: false}),
+	)
+	if err != nil {
+		panic(err) // the grammar is ours
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		var pe *kong.ParseError
+		if errors.As(err, &pe) {
+			err = usageError{err}
+		}
+		return a.report(err)
+	}
+	return a.report(k.Run(a))
+}

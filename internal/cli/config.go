@@ -1,0 +1,59 @@
+package cli
+
+import "github.com/pandastack/pandastack/internal/config"
+
+type configCmd struct {
+	Show   configShowCmd   `cmd:"" help:"Show every setting, and where it comes from."`
+	Sample configSampleCmd `cmd:"" help:"Write a documented configuration file."`
+}
+
+type configShowCmd struct {
+	place
+}
+
+func (c *configShowCmd) Run(a *app) error {
+	cfg, err := c.load(a, nil)
+	if err != nil {
+		return err
+	}
+	shown := cfg.Show()
+	if a.flags.JSON {
+		return a.json(shown)
+	}
+	var rows [][]string
+	for _, s := range shown {
+		rows = append(rows, []string{s.Name, s.Value, s.Source})
+	}
+	return a.table([]string{"SETTING", "VALUE", "FROM"}, rows)
+}
+
+type configSampleCmd struct{}
+
+func (c *configSampleCmd) Run(a *app) error {
+	_, err := a.Out.Write([]byte(config.Sample()))
+	return err
+}
+
+// place is where the daemon's own files are, for verbs that work on them.
+type place struct {
+	Config  string            `help:"Configuration file." placeholder:"FILE"`
+	DataDir string            `help:"Folder of the daemon's own files." placeholder:"DIR"`
+	Set     map[string]string `help:"Any setting, as name=value." placeholder:"NAME=VALUE"`
+}
+
+// load reads the settings, with those that the verb's own flags name.
+func (p *place) load(a *app, own map[string]string) (*config.Config, error) {
+	flags := map[string]string{}
+	for name, v := range p.Set {
+		flags[name] = v
+	}
+	for name, v := range own {
+		if v != "" {
+			flags[name] = v
+		}
+	}
+	if p.DataDir != "" {
+		flags["data_dir"] = p.DataDir
+	}
+	return config.Load(a.env, p.Config, flags)
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/pandastack/pandastack/api"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+type contextCmd struct {
+	Ls        contextLsCmd        `cmd:"" help:"List a sandbox's code contexts."`
+	Create    contextCreateCmd    `cmd:"" help:"Make a code context and say its id."`
+	Run       contextRunCmd       `cmd:"" help:"Run Python in a code context."`
+	Interrupt contextInterruptCmd `cmd:"" help:"Stop the running cell."`
+	Restart   contextRestartCmd   `cmd:"" help:"Give a code context a new interpreter."`
+	Close     contextCloseCmd     `cmd:"" help:"End a code context."`
+}
+
+// contextArgs name a code context.
+type contextArgs struct {
+	Sandbox string `arg:"" help:"Id of the sandbox."`
+	ID      string `arg:"" optional:"" name:"context" help:"Id of the code context." default:"default"`
+}
+
+func (c *contextArgs) open(a *app) (*pandastack.CodeContext, error) {
+	sb, err := a.sandbox(c.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	return sb.Context(c.ID), nil
+}
+
+type contextLsCmd struct {
+	Sandbox string `arg:"" help:"Id of the sandbox."`
+}
+
+func (c *contextLsCmd) Run(a *app) error {
+	sb, err := a.sandbox(c.Sandbox)
+	if err != nil {
+		return err
+	}
+	list, err := sb.Contexts(a.ctx)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(list)
+	}
+	var rows [][]string
+	for _, k := range list {
+		if a.flags.Quiet {
+			fmt.Fprintln(a.Out, plain(k.ID))
+			continue
+		}
+		rows = append(rows, []string{plain(k.ID), plain(k.Language), plain(k.State), strconv.Itoa(k.ExecutionCount), a.when(k.CreatedAt)})
+	}
+	if a.flags.Quiet {
+		return nil
+	}
+	return a.table([]string{"ID", "LANGUAGE", "STATE", "CELLS", "CREATED"}, rows)
+}
+
+type contextCreateCmd struct {
+	Sandbox string            `arg:"" help:"Id of the sandbox."`
+	CWD     string            `name:"cwd" help:"Folder to start in." placeholder:"DIR"`
+	Env     map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
+}
+
+func (c *contextCreateCmd) Run(a *app) error {
+	sb, err := a.sandbox(c.Sandbox)
+	if err != nil {
+		return err
+	}
+	k, err := sb.CreateContext(a.ctx, api.CreateContextRequest{CWD: c.CWD, Envs: c.Env})
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(k.Info)
+	}
+	fmt.Fprintln(a.Out, plain(k.ID))
+	return nil
+}
+
+type contextInterruptCmd struct{ contextArgs }
+
+func (c *contextInterruptCmd) Run(a *app) error {
+	k, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	return k.Interrupt(a.ctx)
+}
+
+type contextRestartCmd struct{ contextArgs }
+
+func (c *contextRestartCmd) Run(a *app) error {
+	k, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	return k.Restart(a.ctx)
+}
+
+type contextCloseCmd struct{ contextArgs }
+
+func (c *contextCloseCmd) Run(a *app) error {
+	k, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	return k.Close(a.ctx)
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+// The exit codes.
+const (
+	exitOK         = 0
+	exitFailed     = 1 // the work failed: a cell raised
+	exitUsage      = 2
+	exitNotFound   = 3
+	exitDenied     = 4
+	exitTimeout    = 5
+	exitNoCapacity = 6
+	exitNoDaemon   = 7
+	exitInternal   = 70
+	exitSignal     = 130
+)
+
+// exitOf is the one table from error codes to exit codes.
+var exitOf = map[api.Code]int{
+	api.CodeInvalid:         exitUsage,
+	api.CodeUnauthenticated: exitDenied,
+	api.CodeDenied:          exitDenied,
+	api.CodeNotFound:        exitNotFound,
+	api.CodeConflict:        exitFailed,
+	api.CodeTooLarge:        exitUsage,
+	api.CodeRateLimited:     exitNoCapacity,
+	api.CodeInternal:        exitInternal,
+	api.CodeUnsupported:     exitFailed,
+	api.CodeNoCapacity:      exitNoCapacity,
+	api.CodeTimeout:         exitTimeout,
+	api.CodeNoSpace:         exitNoCapacity,
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// failed is an exit code whose reason was already shown.
+type failed int
+
+func (f failed) Error() string { return fmt.Sprintf("exit code %d", int(f)) }
+
+// report shows an error and gives its exit code.
+func (a *app) report(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var f failed
+	if errors.As(err, &f) {
+		return int(f)
+	}
+	body, code := explain(err)
+	if a.flags.JSON {
+		raw, _ := json.Marshal(body) // of strings alone
+		fmt.Fprintln(a.Err, string(raw))
+		return code
+	}
+	fmt.Fprintln(a.Err, "pandastack:", body.Message)
+	if body.Hint != "" {
+		fmt.Fprintln(a.Err, "  "+body.Hint)
+	}
+	return code
+}
+
+func explain(err error) (api.Error, int) {
+	var (
+		remote *pandastack.Error
+		local  *fault.Error
+		usage  usageError
+	)
+	switch {
+	case errors.As(err, &remote):
+		e := api.Error{Message: remote.Message, Code: remote.Code, Hint: remote.Hint, Field: remote.Field, RequestID: remote.RequestID}
+		if remote.Code == api.CodeUnauthenticated {
+			e.Message = "the server does not accept the key"
+			e.Hint = "set PANDASTACK_API_KEY, or name a --profile of ~/.config/pandastack/config.json"
+		}
+		return e, exitOf[remote.Code]
+	case errors.As(err, &local):
+		code, ok := exitOf[local.Code]
+		if !ok {
+			code = exitInternal
+		}
+		return api.Error{Message: err.Error(), Code: local.Code, Hint: local.Hint, Field: local.Field}, code
+	case errors.As(err, &usage):
+		return api.Error{Message: err.Error(), Code: api.CodeInvalid, Hint: "pandastack --help shows how"}, exitUsage
+	case errors.Is(err, pandastack.ErrConnection):
+		return api.Error{Message: err.Error(), Hint: "start it with: pandastack serve"}, exitNoDaemon
+	case errors.Is(err, context.Canceled):
+		return api.Error{Message: "interrupted"}, exitSignal
+	}
+	return api.Error{Message: err.Error(), Code: api.CodeInternal}, exitInternal
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal tells whether a person is likely to be looking.
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// json writes an answer for programs.
+func (a *app) json(v any) error {
+	enc := json.NewEncoder(a.Out)
+	enc.SetEscapeHTML(false)
+	if a.Terminal {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+// say writes a remark, which is not the answer itself.
+func (a *app) say(format string, args ...any) {
+	if !a.flags.Quiet {
+		fmt.Fprintf(a.Err, format+"\n", args...)
+	}
+}
+
+// table writes rows under a header, in aligned columns.
+func (a *app) table(header []string, rows [][]string) error {
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(header, "\t"))
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	return w.Flush()
+}
+
+// when shows a time: how far away it is to people, itself to programs.
+func (a *app) when(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	if !a.Terminal {
+		return t.UTC().Format(time.RFC3339)
+	}
+	d := time.Until(t)
+	if d >= 0 {
+		return "in " + span(d)
+	}
+	return span(-d) + " ago"
+}
+
+// span shows a length of time in its largest unit.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// size shows a number of bytes.
+func size(n int64) string {
+	const unit = 1000
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/unit, 0
+	for f >= unit && i < 3 {
+		f, i = f/unit, i+1
+	}
+	return fmt.Sprintf("%.1f %cB", f, "kMGT"[i])
+}
+
+// plain takes control characters out of what a sandbox or template says, so
+// that it cannot drive the terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return -1
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+type sandboxCmd struct {
+	Create sandboxCreateCmd `cmd:"" help:"Make a sandbox and say its id."`
+	Ls     sandboxLsCmd     `cmd:"" help:"List sandboxes."`
+	Get    sandboxGetCmd    `cmd:"" help:"Show one sandbox."`
+	Kill   sandboxKillCmd   `cmd:"" help:"End sandboxes."`
+	Exec   sandboxExecCmd   `cmd:"" help:"Run a command in a sandbox."`
+	Cp     sandboxCpCmd     `cmd:"" help:"Copy files into and out of a sandbox."`
+	TTL    sandboxTTLCmd    `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`
+	Pause  sandboxPauseCmd  `cmd:"" help:"Hold a sandbox still."`
+	Resume sandboxResumeCmd `cmd:"" help:"Let a paused sandbox go on."`
+}
+
+// labels shows metadata in a stable order.
+func labels(m map[string]string) string {
+	var words []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		words = append(words, plain(k)+"="+plain(m[k]))
+	}
+	return strings.Join(words, ",")
+}
+
+func (a *app) describe(s api.SandboxInfo) error {
+	if a.flags.JSON {
+		return a.json(s)
+	}
+	rows := [][]string{
+		{"id", s.ID},
+		{"template", plain(s.Template)},
+		{"status", string(s.Status)},
+		{"created", a.when(s.CreatedAt)},
+		{"expires", a.when(s.ExpiresAt)},
+		{"cpu", fmt.Sprintf("%g", s.CPU)},
+		{"memory", fmt.Sprintf("%d MB", s.MemoryMB)},
+		{"disk", fmt.Sprintf("%d MB", s.DiskMB)},
+		{"started", fmt.Sprintf("in %.0f ms (%s)", s.BootMS, plain(s.BootMode))},
+	}
+	if len(s.Metadata) > 0 {
+		rows = append(rows, []string{"metadata", labels(s.Metadata)})
+	}
+	if s.EndReason != "" {
+		rows = append(rows, []string{"ended", plain(s.EndReason)})
+	}
+	for _, r := range rows {
+		fmt.Fprintf(a.Out, "%-9s %s\n", r[0], r[1])
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/pandastack/pandastack/api"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+type sandboxLsCmd struct {
+	Status   string            `help:"Only those in this state."`
+	Metadata map[string]string `help:"Only those with these labels." placeholder:"KEY=VALUE"`
+	Limit    int               `help:"At most so many."`
+}
+
+func (c *sandboxLsCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.List(a.ctx, pandastack.ListOptions{Metadata: c.Metadata, Status: api.Status(c.Status), Limit: c.Limit})
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(list)
+	}
+	if a.flags.Quiet {
+		for _, s := range list {
+			fmt.Fprintln(a.Out, s.ID)
+		}
+		return nil
+	}
+	if len(list) == 0 {
+		a.say("there are none")
+		return nil
+	}
+	var rows [][]string
+	for _, s := range list {
+		rows = append(rows, []string{s.ID, plain(s.Template), string(s.Status), a.when(s.CreatedAt), a.when(s.ExpiresAt), labels(s.Metadata)})
+	}
+	return a.table([]string{"ID", "TEMPLATE", "STATUS", "CREATED", "EXPIRES", "METADATA"}, rows)
+}

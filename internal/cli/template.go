@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/daemon"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+type templateCmd struct {
+	Build templateBuildCmd `cmd:"" help:"Build a template from its recipe, unless it is built."`
+	Ls    templateLsCmd    `cmd:"" help:"List templates."`
+}
+
+type templateLsCmd struct {
+	place
+}
+
+func (c *templateLsCmd) Run(a *app) error {
+	list, err := c.list(a)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(list)
+	}
+	if len(list) == 0 && !a.flags.Quiet {
+		a.say("there are none; build one with: pandastack template build code-interpreter")
+		return nil
+	}
+	var rows [][]string
+	for _, t := range list {
+		if a.flags.Quiet {
+			fmt.Fprintln(a.Out, plain(t.Name))
+			continue
+		}
+		rows = append(rows, []string{
+			plain(t.Name), plain(strings.Join(t.Aliases, ",")), size(t.SizeBytes),
+			fmt.Sprintf("%g", t.CPU), fmt.Sprintf("%d MB", t.MemoryMB), a.when(t.BuiltAt), plain(t.Description),
+		})
+	}
+	if a.flags.Quiet {
+		return nil
+	}
+	return a.table([]string{"NAME", "ALIASES", "SIZE", "CPU", "MEMORY", "BUILT", "DESCRIPTION"}, rows)
+}
+
+// list asks the server, and looks itself when none is up or another data
+// directory is meant.
+func (c *templateLsCmd) list(a *app) ([]api.TemplateInfo, error) {
+	if c.DataDir == "" {
+		client, err := a.client()
+		if err != nil {
+			return nil, err
+		}
+		list, err := client.Templates(a.ctx)
+		if !errors.Is(err, pandastack.ErrConnection) {
+			return list, err
+		}
+	}
+	cfg, err := c.load(a, nil)
+	if err != nil {
+		return nil, err
+	}
+	return daemon.Templates(a.ctx, cfg)
+}

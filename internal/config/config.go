@@ -1,0 +1,261 @@
+// Package config is where every setting of the daemon comes from, and the only
+// reader of the environment on the host side besides the client SDKs. A setting
+// comes from, in rising order: its default, the configuration file, the
+// environment, a flag. Package cli loads it and package daemon uses it.
+//
+// It never acts on a setting: what a value means is decided by its user.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// Config is every setting of the daemon.
+type Config struct {
+	Listen       string
+	AllowedHosts []string
+	DataDir      string
+	ClientConfig string
+	LogFormat    string
+	LogLevel     string
+	Driver       string
+	Runsc        string
+	TemplatesDir string
+	RecipesDir   string
+
+	DefaultTTL    time.Duration
+	MaxTTL        time.Duration
+	MaxSandboxes  int
+	MemoryReserve int
+	PoolTemplates []string
+	PoolReady     int
+	PoolPrepared  int
+	RequestDrain  time.Duration
+	sources       map[string]string
+}
+
+// setting is one line of the table that the file, the environment, the flags,
+// `config show` and the sample file are all read from.
+type setting struct {
+	name  string // in the file; in the environment PANDASTACK_ and upper case
+	value value
+	doc   string
+}
+
+func (c *Config) settings() []setting {
+	return []setting{
+		{"listen", text(&c.Listen), "Address of the HTTP API. Anything but a loopback address is reachable by others: put TLS in front of it."},
+		{"allowed_hosts", list(&c.AllowedHosts), "Names that the Host header may carry besides localhost and addresses, comma separated; \"*\" allows any."},
+		{"data_dir", text(&c.DataDir), "Folder of the daemon's own files: the store, templates, snapshots."},
+		{"client_config", text(&c.ClientConfig), "File that the local client's address and key are merged into; \"none\" to leave clients alone."},
+		{"log_format", choice(&c.LogFormat, "auto", "text", "json"), "auto (text on a terminal, json otherwise), text or json."},
+		{"log_level", choice(&c.LogLevel, "debug", "info", "warn", "error"), "debug, info, warn or error."},
+		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},
+		{"runsc", text(&c.Runsc), "Path of gVisor's program; empty: beside pandastack, then in PATH."},
+		{"templates_dir", text(&c.TemplatesDir), "Folder of built templates; empty: templates in data_dir."},
+		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: those that come with PandaStack."},
+		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
+		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
+		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
+		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
+		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
+		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
+		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
+		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+	}
+}
+
+// defaults gives the settings before anything was read.
+func defaults(env Env) Config {
+	return Config{
+		Listen:        "127.0.0.1:8080",
+		DataDir:       defaultDataDir(env),
+		LogFormat:     "auto",
+		LogLevel:      "info",
+		Driver:        "gvisor",
+		DefaultTTL:    5 * time.Minute,
+		MaxTTL:        24 * time.Hour,
+		MaxSandboxes:  500,
+		MemoryReserve: 512,
+		PoolTemplates: []string{"code-interpreter"},
+		PoolReady:     2,
+		PoolPrepared:  2,
+		RequestDrain:  5 * time.Second,
+	}
+}
+
+// Env is the environment, as os.LookupEnv gives it.
+type Env func(name string) (string, bool)
+
+// OS is the environment of this process.
+func OS() Env { return os.LookupEnv }
+
+func (e Env) get(name string) string {
+	v, _ := e(name)
+	return v
+}
+
+// Load reads the settings. An empty file means the default place, which need
+// not exist. Flags hold what the command line set, by setting name.
+func Load(env Env, file string, flags map[string]string) (*Config, error) {
+	c := defaults(env)
+	c.sources = map[string]string{}
+	table := c.settings()
+
+	if file == "" {
+		file = env.get("PANDASTACK_CONFIG")
+	}
+	named := file != ""
+	if !named {
+		file = defaultFile(env)
+	}
+	if err := c.readFile(table, file, named); err != nil {
+		return nil, err
+	}
+	for _, s := range table {
+		name := envName(s.name)
+		if v, ok := env(name); ok && v != "" {
+			if err := s.value.Set(v); err != nil {
+				return nil, fault.InvalidField(s.name, "%s=%q: %v", name, v, err)
+			}
+			c.sources[s.name] = name
+		}
+	}
+	known := map[string]bool{}
+	for _, s := range table {
+		known[s.name] = true
+		if v, ok := flags[s.name]; ok {
+			if err := s.value.Set(v); err != nil {
+				return nil, fault.InvalidField(s.name, "--%s %q: %v", strings.ReplaceAll(s.name, "_", "-"), v, err)
+			}
+			c.sources[s.name] = "flag"
+		}
+	}
+	for name := range flags {
+		if !known[name] {
+			return nil, fault.InvalidField(name, "there is no setting %q", name).WithHint("pandastack config show lists them")
+		}
+	}
+	return &c, c.check()
+}
+
+func (c *Config) readFile(table []setting, file string, named bool) error {
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return nil
+	}
+	if err != nil {
+		return fault.InvalidField("config", "the configuration file cannot be read: %v", err)
+	}
+	var values map[string]any
+	if err := toml.Unmarshal(raw, &values); err != nil {
+		return fault.InvalidField("config", "%s is not valid TOML: %v", file, err)
+	}
+	for _, s := range table {
+		v, ok := values[s.name]
+		if !ok {
+			continue
+		}
+		delete(values, s.name)
+		if err := s.value.Set(plain(v)); err != nil {
+			return fault.InvalidField(s.name, "%s: %s: %v", file, s.name, err)
+		}
+		c.sources[s.name] = file
+	}
+	if len(values) > 0 {
+		var unknown []string
+		for name := range values {
+			unknown = append(unknown, name)
+		}
+		sort.Strings(unknown)
+		return fault.InvalidField(unknown[0], "%s has unknown settings: %s", file, strings.Join(unknown, ", ")).
+			WithHint("pandastack config show lists the known ones")
+	}
+	return nil
+}
+
+// plain gives a TOML value the form that the environment would have.
+func plain(v any) string {
+	items, ok := v.([]any)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	words := make([]string, len(items))
+	for i, it := range items {
+		words[i] = fmt.Sprint(it)
+	}
+	return strings.Join(words, ",")
+}
+
+// check refuses settings that contradict each other.
+func (c *Config) check() error {
+	if !filepath.IsAbs(c.DataDir) {
+		abs, err := filepath.Abs(c.DataDir)
+		if err != nil {
+			return fault.InvalidField("data_dir", "data_dir %q: %v", c.DataDir, err)
+		}
+		c.DataDir = abs
+	}
+	if c.TemplatesDir == "" {
+		c.TemplatesDir = filepath.Join(c.DataDir, "templates")
+	}
+	if c.DefaultTTL > c.MaxTTL {
+		return fault.InvalidField("default_ttl", "default_ttl (%s) is longer than max_ttl (%s)", c.DefaultTTL, c.MaxTTL)
+	}
+	if c.DefaultTTL <= 0 {
+		return fault.InvalidField("default_ttl", "default_ttl must be positive")
+	}
+	if filepath.Base(c.TemplatesDir) != "templates" {
+		return fault.InvalidField("templates_dir", "the folder templates_dir must be called templates, not %q", filepath.Base(c.TemplatesDir)).
+			WithHint("the programs that templates were built with lie beside it")
+	}
+	return nil
+}
+
+func envName(setting string) string { return "PANDASTACK_" + strings.ToUpper(setting) }
+
+// Shown is one line of `pandastack config show`.
+type Shown struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Source string `json:"source"` // "default", a file, a variable or "flag"
+	Doc    string `json:"doc"`
+}
+
+// Show lists the settings and where each came from.
+func (c *Config) Show() []Shown {
+	var out []Shown
+	for _, s := range c.settings() {
+		src := c.sources[s.name]
+		if src == "" {
+			src = "default"
+		}
+		out = append(out, Shown{s.name, s.value.String(), src, s.doc})
+	}
+	return out
+}
+
+// Sample is the documented sample file, every setting at its default.
+func Sample() string {
+	c := defaults(func(string) (string, bool) { return "", false })
+	c.DataDir = rootDataDir
+	var b strings.Builder
+	b.WriteString("# Settings of the PandaStack daemon. Each can also be given in the environment, as\n" +
+		"# PANDASTACK_ and its name in upper case, or as a flag of `pandastack serve`.\n" +
+		"# What is commented out is at its default. `pandastack config show` says what is in force and why.\n")
+	for _, s := range c.settings() {
+		fmt.Fprintf(&b, "\n# %s\n# %s = %s\n", s.doc, s.name, s.value.toml())
+	}
+	return b.String()
+}

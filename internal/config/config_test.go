@@ -1,0 +1,125 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+var update = flag.Bool("update", false, "rewrite the sample file")
+
+func envOf(m map[string]string) Env {
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pandastack.toml")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestFileEnvironmentFlag(t *testing.T) {
+	file := write(t, "listen = \"1.1.1.1:1\"\nmax_sandboxes = 7\ndefault_ttl = \"90s\"\nallowed_hosts = [\"a\", \"b\"]\n")
+	env := envOf(map[string]string{"PANDASTACK_LISTEN": "2.2.2.2:2", "PANDASTACK_POOL_READY": "9", "PANDASTACK_MAX_TTL": "7200"})
+	c, err := Load(env, file, map[string]string{"listen": "3.3.3.3:3", "data_dir": "/d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "3.3.3.3:3" || c.MaxSandboxes != 7 || c.PoolReady != 9 || c.DefaultTTL != 90*time.Second || c.MaxTTL != 2*time.Hour {
+		t.Errorf("%+v", c)
+	}
+	if strings.Join(c.AllowedHosts, " ") != "a b" || c.TemplatesDir != "/d/templates" {
+		t.Errorf("%+v", c)
+	}
+	from := map[string]string{}
+	for _, s := range c.Show() {
+		from[s.Name] = s.Source
+	}
+	for name, want := range map[string]string{"listen": "flag", "max_sandboxes": file, "pool_ready": "PANDASTACK_POOL_READY", "driver": "default"} {
+		if from[name] != want {
+			t.Errorf("%s comes from %q, want %q", name, from[name], want)
+		}
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file  string
+		env   map[string]string
+		flags map[string]string
+		field string
+	}{
+		"unknown in the file":       {file: "lisen = \"x\"", field: "lisen"},
+		"broken file":               {file: "listen =", field: "config"},
+		"wrong type in the file":    {file: "max_sandboxes = \"many\"", field: "max_sandboxes"},
+		"negative":                  {env: map[string]string{"PANDASTACK_MAX_SANDBOXES": "-1"}, field: "max_sandboxes"},
+		"no duration":               {env: map[string]string{"PANDASTACK_MAX_TTL": "soon"}, field: "max_ttl"},
+		"negative duration":         {flags: map[string]string{"max_ttl": "-5s"}, field: "max_ttl"},
+		"no such choice":            {flags: map[string]string{"log_format": "xml"}, field: "log_format"},
+		"unknown flag":              {flags: map[string]string{"colour": "red"}, field: "colour"},
+		"lifetime beyond the limit": {flags: map[string]string{"default_ttl": "48h"}, field: "default_ttl"},
+		"no lifetime":               {flags: map[string]string{"default_ttl": "0s"}, field: "default_ttl"},
+		"folder of another name":    {flags: map[string]string{"templates_dir": "/x/y"}, field: "templates_dir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(envOf(tc.env), write(t, tc.file), tc.flags)
+			var f *fault.Error
+			if !errors.As(err, &f) || f.Field != tc.field {
+				t.Fatalf("error %v, want one about %q", err, tc.field)
+			}
+		})
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	env := envOf(map[string]string{"HOME": t.TempDir(), "XDG_CONFIG_HOME": t.TempDir()})
+	if _, err := Load(env, "", nil); err != nil {
+		t.Errorf("without a file: %v", err)
+	}
+	if _, err := Load(env, "/nowhere/pandastack.toml", nil); err == nil {
+		t.Error("a file that was named and is missing is no error")
+	}
+}
+
+func TestSample(t *testing.T) {
+	const file = "../../packaging/pandastack.toml"
+	if *update {
+		if err := os.WriteFile(file, []byte(Sample()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != Sample() {
+		t.Errorf("%s is not what the settings say (%v); run this test with -update", file, err)
+	}
+	// Every line in it, taken out of its comment, is valid and at its default.
+	var live []string
+	for line := range strings.Lines(Sample()) {
+		if rest, ok := strings.CutPrefix(line, "# "); ok && strings.Contains(rest, " = ") {
+			live = append(live, rest)
+		}
+	}
+	var values map[string]any
+	if err := toml.Unmarshal([]byte(strings.Join(live, "")), &values); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(envOf(nil), write(t, strings.Join(live, "")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := defaults(envOf(nil))
+	if len(values) != len(d.settings()) || c.Listen != d.Listen || c.DefaultTTL != d.DefaultTTL || c.PoolReady != d.PoolReady {
+		t.Errorf("the sample is not at the defaults: %+v", c)
+	}
+}

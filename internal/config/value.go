@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// value reads and writes one setting in the Config it points into.
+type value interface {
+	Set(string) error
+	String() string
+	toml() string
+}
+
+type textValue struct{ p *string }
+
+func text(p *string) value { return textValue{p} }
+
+func (v textValue) Set(s string) error { *v.p = s; return nil }
+func (v textValue) String() string     { return *v.p }
+func (v textValue) toml() string       { return strconv.Quote(*v.p) }
+
+type choiceValue struct {
+	p       *string
+	allowed []string
+}
+
+func choice(p *string, allowed ...string) value { return choiceValue{p, allowed} }
+
+func (v choiceValue) Set(s string) error {
+	if !slices.Contains(v.allowed, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(v.allowed, ", "))
+	}
+	*v.p = s
+	return nil
+}
+func (v choiceValue) String() string { return *v.p }
+func (v choiceValue) toml() string   { return strconv.Quote(*v.p) }
+
+type listValue struct{ p *[]string }
+
+func list(p *[]string) value { return listValue{p} }
+
+func (v listValue) Set(s string) error {
+	*v.p = nil
+	for word := range strings.SplitSeq(s, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			*v.p = append(*v.p, word)
+		}
+	}
+	return nil
+}
+func (v listValue) String() string { return strings.Join(*v.p, ",") }
+func (v listValue) toml() string   { return strconv.Quote(v.String()) }
+
+type durationValue struct{ p *time.Duration }
+
+func duration(p *time.Duration) value { return durationValue{p} }
+
+// Set reads "5m" or a bare number of seconds.
+func (v durationValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		n, nerr := strconv.ParseUint(s, 10, 31)
+		if nerr != nil {
+			return fmt.Errorf("must be a duration such as 90s, 5m or 24h")
+		}
+		d = time.Duration(n) * time.Second
+	}
+	if d < 0 {
+		return fmt.Errorf("must not be negative")
+	}
+	*v.p = d
+	return nil
+}
+func (v durationValue) String() string { return v.p.String() }
+func (v durationValue) toml() string   { return strconv.Quote(v.String()) }
+
+type numberValue struct{ p *int }
+
+func number(p *int) value { return numberValue{p} }
+
+func (v numberValue) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return fmt.Errorf("must be a whole number, 0 or more")
+	}
+	*v.p = n
+	return nil
+}
+func (v numberValue) String() string { return strconv.Itoa(*v.p) }
+func (v numberValue) toml() string   { return v.String() }

@@ -1,0 +1,167 @@
+// Package daemon puts PandaStack together: it names the concrete driver, store
+// and services, starts them in order and ends them in order. Package cli calls
+// it, for serve and for what works on this machine without a server.
+//
+// It holds no policy: limits come from package config, decisions are made in
+// package sandbox.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/auth"
+	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/httpapi"
+	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/process"
+	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+// Surroundings are what the daemon finds around it.
+type Surroundings struct {
+	ClientFile string // that the local client's address and key are merged into; "" for none
+	Log        *slog.Logger
+	Started    func(Started) // called once, when it listens
+}
+
+// Started is what there is to say when the daemon listens.
+type Started struct {
+	Version     string
+	URL         string
+	ClientFile  string // "" when no client was configured
+	Profile     string // of that file, when its own entry is somebody else's
+	ClientError error  // why it is not the file that was meant
+	Templates   []api.TemplateInfo
+}
+
+// Serve runs the daemon until the context ends.
+func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error) {
+	log := sur.Log
+	st, err := store.Open(ctx, cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, st.Close)
+	keys, err := auth.Open(ctx, keyStore{st}, time.Now)
+	if err != nil {
+		return err
+	}
+	drv, err := newDriver(cfg, log)
+	if err != nil {
+		return err
+	}
+	manager, err := sandbox.New(managerConfig(cfg, drv, st, log))
+	if err != nil {
+		return err
+	}
+	// Cells and commands are still watched while the requests end, so the
+	// services are closed by stop, before these requests are cancelled.
+	kernels := kernel.New(manager, kernel.Config{Logger: log})
+	commands := process.New(manager, process.Config{})
+
+	ln, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listening on %s: %w", cfg.Listen, err)
+	}
+	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cutRequests(nil)
+	srv := &http.Server{
+		Handler: httpapi.New(httpapi.Options{
+			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
+			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
+		}),
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	url := "http://" + reachable(ln.Addr())
+	started, err := introduce(ctx, cfg, keys, url, sur.ClientFile)
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	if started.Templates, err = manager.Templates(ctx); err != nil {
+		ln.Close()
+		return err
+	}
+
+	ended := make(chan error, 2)
+	running, stopManager := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopManager()
+	managed := make(chan struct{})
+	go func() {
+		defer close(managed)
+		if err := manager.Run(running); err != nil && running.Err() == nil {
+			ended <- fmt.Errorf("managing sandboxes: %w", err)
+		}
+	}()
+	go func() {
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			ended <- fmt.Errorf("serving HTTP: %w", err)
+		}
+	}()
+	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
+	if sur.Started != nil {
+		sur.Started(started)
+	}
+
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+	}
+	log.Info("stopping")
+
+	// New requests are refused and those in progress get a while; then they are
+	// cut. Cells and processes go on: the next daemon finds them.
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.RequestDrain)
+	defer cancel()
+	shutdown := srv.Shutdown(drain)
+	kernels.Close()
+	commands.Close()
+	if shutdown != nil {
+		cutRequests(httpapi.ErrStopping)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if srv.Shutdown(last) != nil {
+			srv.Close()
+		}
+	}
+	stopManager()
+	<-managed
+	letGo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	if cerr := manager.Close(letGo); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("letting go of sandboxes: %w", cerr))
+	}
+	log.Info("stopped")
+	return err
+}
+
+// closing adds the error of a deferred close.
+func closing(err *error, f func() error) {
+	if cerr := f(); cerr != nil {
+		*err = errors.Join(*err, cerr)
+	}
+}
+
+// reachable is the address at which a client on this machine finds a listener.
+func reachable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+const minDisk = 8 << 30 // a template, its archives while it is built, and some sandboxes
+
+// Doctor looks at this machine with the eyes of the daemon. It changes nothing.
+func Doctor(ctx context.Context, cfg *config.Config) []driver.Check {
+	checks := []driver.Check{
+		checkDataDir(cfg.DataDir),
+		checkDisk(cfg.DataDir),
+		checkPrograms(),
+	}
+	checks = append(checks, checkDriver(ctx, cfg)...)
+	return append(checks, checkTemplates(ctx, cfg), checkListen(ctx, cfg.Listen))
+}
+
+func bad(name, detail, fix string) driver.Check {
+	return driver.Check{Name: name, Detail: detail, Fix: fix}
+}
+
+func good(name, format string, args ...any) driver.Check {
+	return driver.Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
+}
+
+// ofError puts an error and its hint into a check.
+func ofError(name string, err error, fix string) driver.Check {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Hint != "" {
+		fix = f.Hint
+	}
+	return bad(name, err.Error(), fix)
+}
+
+// nearestDir is the folder itself, or the one that it would be made in.
+func nearestDir(dir string) string {
+	for {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return dir
+		}
+		dir = up
+	}
+}
+
+func checkDataDir(dir string) driver.Check {
+	const name = "data directory"
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return bad(name, dir+" is not a folder", "move it away, or choose another with --data-dir")
+	}
+	if err := unix.Access(nearestDir(dir), unix.W_OK|unix.X_OK); err != nil {
+		return bad(name, fmt.Sprintf("%s is not writable: %v", nearestDir(dir), err), "run as root, or choose another with --data-dir")
+	}
+	return good(name, "%s", dir)
+}
+
+func checkDisk(dir string) driver.Check {
+	const name = "disk space"
+	var st unix.Statfs_t
+	if err := unix.Statfs(nearestDir(dir), &st); err != nil {
+		return bad(name, err.Error(), "")
+	}
+	free := int64(st.Bavail) * st.Bsize //nolint:unconvert // the types differ between architectures
+	if free < minDisk {
+		return bad(name, fmt.Sprintf("%.1f GB free where %s lies", float64(free)/1e9, dir),
+			fmt.Sprintf("make room for %d GB, or choose another disk with --data-dir", minDisk>>30))
+	}
+	return good(name, "%.1f GB free", float64(free)/1e9)
+}
+
+func checkPrograms() driver.Check {
+	const name = "guest programs"
+	programs, err := Programs()
+	if err != nil {
+		return ofError(name, err, "make build")
+	}
+	info, err := fs.Stat(programs, "guest")
+	if err != nil {
+		return ofError(name, err, "make build")
+	}
+	return good(name, "the agent is compiled in, %.1f MB", float64(info.Size())/1e6)
+}
+
+func checkDriver(ctx context.Context, cfg *config.Config) []driver.Check {
+	drv, remove, err := probeDriver(cfg, slog.New(slog.DiscardHandler))
+	if remove != nil {
+		defer remove()
+	}
+	if err != nil {
+		return []driver.Check{ofError("driver "+cfg.Driver, err, "")}
+	}
+	return drv.Check(ctx)
+}
+
+func checkTemplates(ctx context.Context, cfg *config.Config) driver.Check {
+	const name = "templates"
+	list, err := Templates(ctx, cfg)
+	if err != nil {
+		return ofError(name, err, "")
+	}
+	if len(list) == 0 {
+		return bad(name, "none is built", "pandastack template build code-interpreter")
+	}
+	var names []string
+	for _, t := range list {
+		names = append(names, t.Name)
+	}
+	return good(name, "%s", strings.Join(names, ", "))
+}
+
+// checkListen says whether the address is free, or ours already.
+func checkListen(ctx context.Context, addr string) driver.Check {
+	const name = "address"
+	ln, err := net.Listen("tcp", addr)
+	if err == nil {
+		ln.Close()
+		return good(name, "%s is free; start the daemon with: pandastack serve", addr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, rerr := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/healthz", nil)
+	if rerr != nil {
+		return bad(name, rerr.Error(), "give --listen as host:port")
+	}
+	res, rerr := http.DefaultClient.Do(req)
+	if rerr == nil {
+		defer res.Body.Close()
+		if res.StatusCode == http.StatusOK {
+			return good(name, "a daemon answers at %s", addr)
+		}
+	}
+	return bad(name, fmt.Sprintf("%s is not to be had: %v", addr, err), "end what uses it, or choose another with --listen")
+}

@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/driver/gvisor"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// newDriver makes the driver that the settings name. A new driver is one line
+// here and a folder of its own.
+func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
+	switch cfg.Driver {
+	case "gvisor":
+		runsc, err := findRunsc(cfg.Runsc)
+		if err != nil {
+			return nil, err
+		}
+		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, "gvisor"), Log: log})
+	}
+	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
+}
+
+// probeDriver makes the driver in a folder that goes away, for looking at the
+// host beside a daemon that may be running.
+func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), error) {
+	dir, err := os.MkdirTemp("", "pandastack-doctor-")
+	if err != nil {
+		return nil, nil, err
+	}
+	probe := *cfg
+	probe.DataDir = dir
+	drv, err := newDriver(&probe, log)
+	return drv, func() { os.RemoveAll(dir) }, err
+}
+
+// findRunsc looks where the setting says, beside this program, and in PATH.
+func findRunsc(setting string) (string, error) {
+	if setting != "" {
+		return setting, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "runsc")
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	if p, err := exec.LookPath("runsc"); err == nil {
+		return filepath.Abs(p)
+	}
+	return "", fault.New(api.CodeUnsupported, "gVisor's program runsc is neither beside this program nor in PATH").
+		WithHint("make build puts it into bin; or name it with --set runsc=PATH")
+}

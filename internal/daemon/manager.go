@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"log/slog"
+	"path/filepath"
+
+	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *slog.Logger) sandbox.Config {
+	pools := map[string]sandbox.PoolSize{}
+	for _, name := range cfg.PoolTemplates {
+		pools[name] = sandbox.PoolSize{Restored: cfg.PoolReady, Prepared: cfg.PoolPrepared}
+	}
+	return sandbox.Config{
+		Driver:       drv,
+		Store:        st,
+		Templates:    builtTemplates{templateStore(cfg)},
+		Logger:       log,
+		RunDir:       filepath.Join(cfg.DataDir, "run"),
+		DefaultTTL:   cfg.DefaultTTL,
+		MaxTTL:       cfg.MaxTTL,
+		MaxSandboxes: cfg.MaxSandboxes,
+		MinFreeMB:    cfg.MemoryReserve,
+		Pool:         pools,
+	}
+}

@@ -1,0 +1,6 @@
+package daemon
+
+import "embed"
+
+//go:embed all:programs/arm64
+var embedded embed.FS

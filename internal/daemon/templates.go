@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/template"
+	"github.com/pandastack/pandastack/templates"
+)
+
+// builtTemplates shows the domain what has been built.
+type builtTemplates struct{ store *template.Store }
+
+var _ sandbox.Templates = builtTemplates{}
+
+func templateStore(cfg *config.Config) *template.Store {
+	return template.NewStore(filepath.Dir(cfg.TemplatesDir))
+}
+
+// Templates implements sandbox.Templates.
+func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, error) {
+	list, err := b.store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sandbox.Template, len(list))
+	for i, t := range list {
+		out[i] = sandbox.Template{
+			Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
+			PIDs: t.PIDs, Spares: t.Spares,
+		}
+	}
+	return out, nil
+}
+
+func describe(t template.Template) api.TemplateInfo {
+	return api.TemplateInfo{
+		Name: t.Name, Aliases: t.Aliases, Digest: t.Digest, Description: t.Description,
+		RootfsPath: t.Rootfs, SizeBytes: t.RootfsBytes + t.SnapshotBytes,
+		CPU: t.CPU, MemoryMB: t.MemoryMB, DiskMB: t.DiskMB, IsGlobal: true, BuiltAt: t.BuiltAt,
+		Meta: map[string]string{"python": t.Version, "imports": strings.Join(t.Imports, ",")},
+	}
+}
+
+// Templates lists what is built on this machine, with no daemon.
+func Templates(ctx context.Context, cfg *config.Config) ([]api.TemplateInfo, error) {
+	list, err := templateStore(cfg).List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.TemplateInfo, len(list))
+	for i, t := range list {
+		out[i] = describe(t)
+	}
+	return out, nil
+}
+
+// BuildTemplate makes a template on this machine, with no daemon. The recipe
+// is the name of one that comes with PandaStack, or a folder.
+func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *slog.Logger, progress func(template.Event)) (template.Template, error) {
+	dir, err := findRecipe(cfg.RecipesDir, recipe)
+	if err != nil {
+		return template.Template{}, err
+	}
+	r, err := template.Load(dir)
+	if err != nil {
+		return template.Template{}, fmt.Errorf("the recipe %s: %w", recipe, err)
+	}
+	programs, err := Programs()
+	if err != nil {
+		return template.Template{}, err
+	}
+	drv, err := newDriver(cfg, log)
+	if err != nil {
+		return template.Template{}, err
+	}
+	builder, ok := drv.(template.Driver)
+	if !ok {
+		return template.Template{}, fault.New(api.CodeUnsupported, "the driver %s cannot build templates", drv.Name())
+	}
+	b := template.Builder{Store: templateStore(cfg), Driver: builder, Programs: programs, Log: log}
+	return b.Build(ctx, r, progress)
+}
+
+// findRecipe finds a recipe: a folder, or a name among those in recipesDir or,
+// when that is empty, among those that come with PandaStack.
+func findRecipe(recipesDir, name string) (fs.FS, error) {
+	if _, err := os.Stat(filepath.Join(name, template.RecipeFile)); err == nil {
+		return os.DirFS(name), nil
+	}
+	if strings.ContainsRune(name, filepath.Separator) {
+		return nil, fault.New(api.CodeNotFound, "%s has no %s", name, template.RecipeFile)
+	}
+	var all fs.FS = templates.Recipes
+	if recipesDir != "" {
+		all = os.DirFS(recipesDir)
+	}
+	found, err := fs.Glob(all, "*/"+template.RecipeFile)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	for _, f := range found {
+		if path.Dir(f) == name {
+			return fs.Sub(all, name)
+		}
+		known = append(known, path.Dir(f))
+	}
+	return nil, fault.New(api.CodeNotFound, "there is no recipe %q", name).
+		WithHint("there are: %s; or give the folder of one", strings.Join(known, ", "))
+}

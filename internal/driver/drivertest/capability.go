@@ -1,0 +1,284 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+func snapshotter(t *testing.T, f *Fixture) driver.Snapshotter {
+	t.Helper()
+	s, ok := f.Driver.(driver.Snapshotter)
+	if !ok {
+		t.Skip("no Snapshotter")
+	}
+	return s
+}
+
+func testSnapshot(t *testing.T, f *Fixture) {
+	snaps := snapshotter(t, f)
+	sb := f.run(t)
+	if f.Talks {
+		sb.guest.Do(t, Call{Do: "keep", Path: "a", Text: "then"})
+		sb.guest.Do(t, Call{Do: "write", Path: "/kept", Text: "then"})
+	}
+	dir := filepath.Join(f.dir, "snapshot")
+	if err := snaps.Snapshot(context.Background(), sb.Instance, dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if f.Talks { // a snapshot breaks the connection, and the guest dials again
+		sb.guest = sb.link.Accept(t)
+		sb.guest.Do(t, Call{Do: "keep", Path: "a", Text: "later"})
+		sb.guest.Do(t, Call{Do: "write", Path: "/kept", Text: "later"})
+	}
+	s, link := f.spec(t)
+	s.Snapshot = dir
+	copied := f.start(t, s, link)
+	if f.Talks {
+		for _, c := range []Call{{Do: "kept", Path: "a"}, {Do: "read", Path: "/kept"}} {
+			if got := copied.guest.Do(t, c); got != "then" {
+				t.Errorf("the copy, asked for %+v: %q", c, got)
+			}
+			if got := sb.guest.Do(t, c); got != "later" {
+				t.Errorf("the original, asked for %+v: %q", c, got)
+			}
+		}
+		if got := copied.guest.Do(t, Call{Do: "hostname"}); got != s.Hostname {
+			t.Errorf("the copy's name is %q", got)
+		}
+	}
+	stop(t, copied)
+	if f.Talks {
+		f.exit(t, sb, 3)
+		if exit := ended(t, sb); exit.Code != 3 || exit.Reason != "exited" {
+			t.Errorf("the original ended as %+v", exit)
+		}
+	}
+	stop(t, sb)
+}
+
+func testSnapshotAndStop(t *testing.T, f *Fixture) {
+	snaps := snapshotter(t, f)
+	sb := f.run(t)
+	dir := filepath.Join(f.dir, "snapshot")
+	if err := snaps.Snapshot(context.Background(), sb.Instance, dir, true); err != nil {
+		t.Fatal(err)
+	}
+	if exit := ended(t, sb); exit.Reason != "stopped" {
+		t.Errorf("it ended as %+v, not stopped", exit)
+	}
+	stop(t, sb)
+	if left := f.Leftovers(t); len(left) > 0 {
+		t.Errorf("left on the host: %q", left)
+	}
+	s, link := f.spec(t)
+	s.Snapshot = dir
+	stop(t, f.start(t, s, link))
+}
+
+func testSnapshotThatFails(t *testing.T, f *Fixture) {
+	snaps := snapshotter(t, f)
+	ctx := context.Background()
+	sb := f.run(t)
+	taken := filepath.Join(f.dir, "taken")
+	if err := os.MkdirAll(filepath.Join(taken, "something"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := snaps.Snapshot(ctx, sb.Instance, taken, false); err == nil {
+		t.Error("a snapshot replaced a folder with something in it")
+	}
+	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "no", "such", "folder"), false); err == nil {
+		t.Error("a snapshot was written into a folder that is not there")
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := snaps.Snapshot(cancelled, sb.Instance, filepath.Join(f.dir, "cancelled"), false); err == nil {
+		t.Error("a snapshot does not heed its context")
+	}
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "cancelled") || strings.HasPrefix(e.Name(), ".") {
+			t.Errorf("%s stayed behind", e.Name())
+		}
+	}
+	stop(t, sb)
+	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "late"), false); !errors.Is(err, fault.NotFound) {
+		t.Errorf("Snapshot of what has ended: %v, not of the kind not_found", err)
+	}
+}
+
+func testPause(t *testing.T, f *Fixture) {
+	pauser, ok := f.Driver.(driver.Pauser)
+	if !ok {
+		t.Skip("no Pauser")
+	}
+	ctx := context.Background()
+	sb := f.run(t)
+	if err := pauser.Pause(ctx, sb.Instance); err != nil {
+		t.Fatal(err)
+	}
+	if f.Talks && !sb.guest.Silent(t, Call{Do: "echo", Text: "awake"}, 100*time.Millisecond) {
+		t.Error("a paused guest answers")
+	}
+	if err := pauser.Resume(ctx, sb.Instance); err != nil {
+		t.Fatal(err)
+	}
+	if f.Talks {
+		if got := sb.guest.Answer(t); got != "awake" {
+			t.Errorf("the guest says %q", got)
+		}
+	}
+	if err := pauser.Pause(ctx, sb.Instance); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, sb) // of a paused one
+	if err := pauser.Pause(ctx, sb.Instance); !errors.Is(err, fault.NotFound) {
+		t.Errorf("Pause of what has ended: %v, not of the kind not_found", err)
+	}
+}
+
+// boot starts a sandbox without a snapshot.
+func boot(t *testing.T, f *Fixture, change func(*driver.BootSpec)) (*sandbox, driver.BootSpec) {
+	t.Helper()
+	builder, ok := f.Driver.(driver.Builder)
+	if !ok || f.Boot == nil {
+		t.Skip("no Builder")
+	}
+	s := f.Boot(t)
+	spec, link := f.spec(t)
+	s.ID, s.Hostname, s.LinkDir = spec.ID, spec.Hostname, spec.LinkDir
+	if change != nil {
+		change(&s)
+	}
+	inst, err := builder.Boot(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inst.Stop(context.Background()) })
+	sb := &sandbox{Instance: inst, link: link}
+	if f.Talks && len(s.Argv) == 0 {
+		sb.guest = link.Accept(t)
+	}
+	return sb, s
+}
+
+func testBoot(t *testing.T, f *Fixture) {
+	sb, s := boot(t, f, func(s *driver.BootSpec) { s.Writable = true })
+	if !f.Talks {
+		stop(t, sb)
+		return
+	}
+	sb.guest.Do(t, Call{Do: "write", Path: "/built", Text: "yes"})
+	stop(t, sb)
+	if data, err := os.ReadFile(filepath.Join(s.Rootfs, "built")); err != nil || string(data) != "yes" {
+		t.Errorf("the root filesystem holds %q, %v", data, err)
+	}
+	kept, _ := boot(t, f, func(b *driver.BootSpec) { b.Rootfs = s.Rootfs })
+	if got := kept.guest.Do(t, Call{Do: "read", Path: "/built"}); got != "yes" {
+		t.Errorf("the next sandbox reads %q", got)
+	}
+	kept.guest.Do(t, Call{Do: "write", Path: "/built", Text: "no"})
+	kept.guest.Do(t, Call{Do: "write", Path: "/tmp/file", Text: "no"})
+	stop(t, kept)
+	if data, err := os.ReadFile(filepath.Join(s.Rootfs, "built")); err != nil || string(data) != "yes" {
+		t.Errorf("a sandbox wrote %q to a root filesystem that was not its own, %v", data, err)
+	}
+}
+
+func testBootLog(t *testing.T, f *Fixture) {
+	log := filepath.Join(f.dir, "log")
+	bound := filepath.Join(f.dir, "bound")
+	if err := os.Mkdir(bound, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bound, "file"), []byte("of the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sb, _ := boot(t, f, func(s *driver.BootSpec) {
+		s.Argv = []string{"/run/pandastack/program/guest", "say"}
+		s.Env = []string{"SAY=/bound/file"}
+		s.Binds = map[string]string{"/bound": bound}
+		s.Log = log
+		s.Writable = true
+	})
+	if !f.Talks {
+		stop(t, sb)
+		return
+	}
+	if exit := ended(t, sb); exit.Code != 5 || exit.Reason != "exited" {
+		t.Errorf("it ended as %+v, not exited with 5", exit)
+	}
+	stop(t, sb)
+	data, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(data), "of the host") {
+		t.Errorf("the log holds %q, %v", data, err)
+	}
+}
+
+func testLinkIsDialledAgain(t *testing.T, f *Fixture) {
+	f.talks(t)
+	sb := f.run(t)
+	sb.guest.Do(t, Call{Do: "keep", Path: "a", Text: "b"})
+	sb.link.Close()
+	_ = sb.guest.conn.Close()
+	sb.link = Listen(t, sb.link.dir)
+	sb.guest = sb.link.Accept(t)
+	if got := sb.guest.Do(t, Call{Do: "kept", Path: "a"}); got != "b" {
+		t.Errorf("its memory holds %q", got)
+	}
+	stop(t, sb)
+}
+
+func testOutOfMemory(t *testing.T, f *Fixture) {
+	f.talks(t)
+	s, link := f.spec(t)
+	s.Limits.MemoryMB = 128
+	sb, other := f.start(t, s, link), f.run(t)
+	sb.guest.Tell(t, Call{Do: "alloc", N: 512})
+	if exit := ended(t, sb); exit.Reason != "oom" || exit.Code != 137 {
+		t.Errorf("it ended as %+v, not oom with 137", exit)
+	}
+	other.guest.Do(t, Call{Do: "alloc", N: 10})
+	stop(t, sb)
+	stop(t, other)
+}
+
+func testOutOfDisk(t *testing.T, f *Fixture) {
+	f.talks(t)
+	sb := f.run(t)
+	sb.guest.Do(t, Call{Do: "fill", Path: "/a", N: f.Spec.DiskMB / 2})
+	for _, path := range []string{"/b", "/tmp/c"} {
+		if _, err := sb.guest.Try(Call{Do: "fill", Path: path, N: f.Spec.DiskMB}); err == nil || !strings.Contains(err.Error(), "no space") {
+			t.Errorf("too much for the disk, the last of it in %s: %v", path, err)
+		}
+	}
+	if got := sb.guest.Do(t, Call{Do: "echo", Text: "alive"}); got != "alive" {
+		t.Errorf("the guest says %q", got)
+	}
+	stop(t, sb)
+}
+
+func testCopies(t *testing.T, f *Fixture) {
+	f.talks(t)
+	a, b := f.run(t), f.run(t)
+	a.guest.Do(t, Call{Do: "keep", Path: "x", Text: "a"})
+	a.guest.Do(t, Call{Do: "write", Path: "/x", Text: "a"})
+	if got := b.guest.Do(t, Call{Do: "kept", Path: "x"}); got != "" {
+		t.Errorf("one copy sees %q in the other's memory", got)
+	}
+	if got, err := b.guest.Try(Call{Do: "read", Path: "/x"}); err == nil {
+		t.Errorf("one copy sees %q in the other's file", got)
+	}
+	stop(t, a)
+	stop(t, b)
+}

@@ -1,0 +1,416 @@
+// Package fake is a driver in memory. Its sandboxes run a fake guest that dials
+// the link, speaks the real protocol, and holds files, scripted processes and
+// contexts of a toy interpreter. It passes the conformance suite, and the tests
+// of everything above the driver contract stand on it.
+//
+// The Host outlives its Drivers, as a machine outlives daemons: a test that
+// kills the daemon makes a new Driver on the same Host.
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+const imageName = "image.json"
+
+// Host is the machine that sandboxes run on.
+type Host struct {
+	mu        sync.Mutex
+	prepared  map[string]*prepared
+	instances map[string]*instance // running, or ended and not stopped
+	faults    Faults
+	restores  int
+}
+
+// Faults make things go wrong on purpose. Nil functions do nothing.
+type Faults struct {
+	Prepare func(ctx context.Context, id string) error
+	Restore func(ctx context.Context, id string) error
+	Stop    func(id string) error
+	// Guest, when set, runs instead of the fake guest until its context ends.
+	Guest func(ctx context.Context, spec driver.Spec)
+	// Assign may change the steps that guests report.
+	Assign func(id string) error
+}
+
+// NewHost makes a machine without sandboxes.
+func NewHost() *Host {
+	return &Host{prepared: map[string]*prepared{}, instances: map[string]*instance{}}
+}
+
+// Break sets the faults from now on.
+func (h *Host) Break(f Faults) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = f
+}
+
+func (h *Host) broken() Faults {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.faults
+}
+
+// IDs names what there is on the machine, running or prepared.
+func (h *Host) IDs() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []string
+	for id := range h.prepared {
+		out = append(out, id)
+	}
+	for id := range h.instances {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Restores counts the restores so far.
+func (h *Host) Restores() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.restores
+}
+
+// End makes a sandbox end by itself.
+func (h *Host) End(id string, exit driver.Exit) {
+	h.mu.Lock()
+	i := h.instances[id]
+	h.mu.Unlock()
+	if i != nil {
+		i.end(exit)
+	}
+}
+
+// Guest gives the fake guest of a running sandbox, nil when there is none.
+func (h *Host) Guest(id string) *Guest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.instances[id]; i != nil {
+		return i.guest
+	}
+	return nil
+}
+
+// Driver makes sandboxes on a Host.
+type Driver struct{ host *Host }
+
+var (
+	_ driver.Driver      = (*Driver)(nil)
+	_ driver.Snapshotter = (*Driver)(nil)
+	_ driver.Pauser      = (*Driver)(nil)
+)
+
+// New makes a driver.
+func New(h *Host) *Driver { return &Driver{host: h} }
+
+// Name is "fake".
+func (d *Driver) Name() string { return "fake" }
+
+// Check finds nothing wrong.
+func (d *Driver) Check(context.Context) []driver.Check {
+	return []driver.Check{{Name: "memory", OK: true, Detail: "sandboxes are pretended in memory"}}
+}
+
+var idShape = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+func check(s driver.Spec) error {
+	switch l := s.Limits; {
+	case !idShape.MatchString(s.ID):
+		return fault.InvalidField("id", "%q cannot be an id", s.ID)
+	case s.Snapshot == "":
+		return fault.InvalidField("snapshot", "there is no snapshot")
+	case l.CPU < 0 || math.IsNaN(l.CPU) || l.MemoryMB < 0 || l.PIDs < 0 || s.DiskMB < 0:
+		return fault.InvalidField("limits", "%+v are no limits", l)
+	}
+	if _, err := os.Stat(s.Snapshot); err != nil {
+		return fault.Wrap(err, api.CodeNotFound, "there is no snapshot in %s", s.Snapshot)
+	}
+	return nil
+}
+
+// Prepare creates a sandbox that does not run yet.
+func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared, error) {
+	if err := check(spec); err != nil {
+		return nil, err
+	}
+	if f := d.host.broken().Prepare; f != nil {
+		if err := f(ctx, spec.ID); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	image, err := readImage(spec.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	d.host.mu.Lock()
+	defer d.host.mu.Unlock()
+	if d.host.prepared[spec.ID] != nil || d.host.instances[spec.ID] != nil {
+		return nil, fault.New(api.CodeConflict, "%s exists already", spec.ID)
+	}
+	p := &prepared{host: d.host, spec: spec, image: image}
+	d.host.prepared[spec.ID] = p
+	return p, nil
+}
+
+// Adopt finds a running instance, or removes what is left of one.
+func (d *Driver) Adopt(ctx context.Context, id string) (driver.Instance, error) {
+	d.host.mu.Lock()
+	defer d.host.mu.Unlock()
+	i := d.host.instances[id]
+	if i == nil || i.ended() {
+		delete(d.host.instances, id)
+		delete(d.host.prepared, id)
+		return nil, fault.New(api.CodeNotFound, "%s does not run", id)
+	}
+	return i, nil
+}
+
+// Sweep removes what keep does not hold.
+func (d *Driver) Sweep(ctx context.Context, keep map[string]bool) ([]string, error) {
+	var removed []string
+	for _, id := range d.host.IDs() {
+		if keep[id] {
+			continue
+		}
+		d.host.mu.Lock()
+		i := d.host.instances[id]
+		delete(d.host.prepared, id)
+		d.host.mu.Unlock()
+		if i != nil {
+			if err := i.Stop(ctx); err != nil {
+				return removed, err
+			}
+		}
+		removed = append(removed, id)
+	}
+	return removed, nil
+}
+
+type prepared struct {
+	host  *Host
+	spec  driver.Spec
+	image image
+	used  bool // under host.mu
+}
+
+func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.Instance, error) {
+	f := p.host.broken()
+	if f.Restore != nil {
+		if err := f.Restore(ctx, p.spec.ID); err != nil {
+			return nil, err
+		}
+	}
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	if p.used {
+		return nil, fault.New(api.CodeConflict, "%s was restored already", p.spec.ID)
+	}
+	if p.host.prepared[p.spec.ID] != p {
+		return nil, fault.New(api.CodeNotFound, "%s is no more", p.spec.ID)
+	}
+	delete(p.host.prepared, p.spec.ID)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p.used = true
+	p.host.restores++
+	life, stop := context.WithCancel(context.Background())
+	i := &instance{host: p.host, spec: p.spec, limits: limits, done: make(chan struct{}), stop: stop, life: life}
+	i.guest = newGuest(i, p.image)
+	p.host.instances[p.spec.ID] = i
+	run := i.guest.run
+	if f.Guest != nil {
+		run = func(ctx context.Context) { f.Guest(ctx, p.spec) }
+	}
+	i.spawn(func() { run(life) })
+	return i, nil
+}
+
+func (p *prepared) Discard(ctx context.Context) error {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	if p.host.prepared[p.spec.ID] == p {
+		delete(p.host.prepared, p.spec.ID)
+	}
+	return nil
+}
+
+type instance struct {
+	host   *Host
+	spec   driver.Spec
+	limits driver.Limits
+	guest  *Guest
+	life   context.Context
+	stop   context.CancelFunc
+
+	work  sync.WaitGroup
+	start sync.Mutex // held to begin work and to end, so that nothing begins after the end
+
+	once sync.Once
+	exit driver.Exit
+	done chan struct{} // closed when exit is set
+}
+
+// spawn begins work that Stop waits for, unless the instance has ended.
+func (i *instance) spawn(f func()) {
+	i.start.Lock()
+	defer i.start.Unlock()
+	if !i.ended() {
+		i.work.Go(f)
+	}
+}
+
+func (i *instance) ID() string { return i.spec.ID }
+
+func (i *instance) ended() bool {
+	select {
+	case <-i.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (i *instance) end(exit driver.Exit) {
+	i.start.Lock()
+	defer i.start.Unlock()
+	i.once.Do(func() {
+		exit.At = time.Now()
+		i.exit = exit
+		i.stop()
+		close(i.done)
+	})
+}
+
+func (i *instance) Wait(ctx context.Context) (driver.Exit, error) {
+	select {
+	case <-i.done:
+		return i.exit, nil
+	default:
+	}
+	select {
+	case <-i.done:
+		return i.exit, nil
+	case <-ctx.Done():
+		return driver.Exit{}, ctx.Err()
+	}
+}
+
+func (i *instance) Stop(ctx context.Context) error {
+	if f := i.host.broken().Stop; f != nil {
+		if err := f(i.spec.ID); err != nil {
+			return err
+		}
+	}
+	i.end(driver.Exit{Code: 137, Reason: "stopped"})
+	i.work.Wait()
+	i.host.mu.Lock()
+	defer i.host.mu.Unlock()
+	if i.host.instances[i.spec.ID] == i {
+		delete(i.host.instances, i.spec.ID)
+	}
+	return nil
+}
+
+func (i *instance) Stats(ctx context.Context) (driver.Stats, error) {
+	if i.ended() {
+		return driver.Stats{}, fault.New(api.CodeNotFound, "%s has ended", i.spec.ID)
+	}
+	return driver.Stats{MemoryBytes: 1 << 20, PIDs: 1}, nil
+}
+
+// Snapshot writes what the guest holds to a folder.
+func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) error {
+	i, err := d.own(inst)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+		return err
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		return fault.New(api.CodeConflict, "%s is not an empty folder", dir)
+	}
+	b, err := json.Marshal(i.guest.image())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, imageName), b, 0o644); err != nil {
+		return err
+	}
+	if stop {
+		i.end(driver.Exit{Code: 0, Reason: "stopped"})
+		return nil
+	}
+	i.guest.breakLink()
+	return nil
+}
+
+// Pause holds a guest still.
+func (d *Driver) Pause(ctx context.Context, inst driver.Instance) error {
+	i, err := d.own(inst)
+	if err == nil {
+		i.guest.pause()
+	}
+	return err
+}
+
+// Resume lets it go on.
+func (d *Driver) Resume(ctx context.Context, inst driver.Instance) error {
+	i, err := d.own(inst)
+	if err == nil {
+		i.guest.resume()
+	}
+	return err
+}
+
+func (d *Driver) own(inst driver.Instance) (*instance, error) {
+	i, ok := inst.(*instance)
+	if !ok {
+		return nil, fmt.Errorf("%T is not an instance of this driver", inst)
+	}
+	if i.ended() {
+		return nil, fault.New(api.CodeNotFound, "%s has ended", i.spec.ID)
+	}
+	return i, nil
+}
+
+// image is what a snapshot holds. An empty folder is the image of a guest that
+// has just started.
+type image struct {
+	Files    map[string][]byte            `json:"files"`
+	Contexts map[string]map[string]string `json:"contexts"` // variables by context
+}
+
+func readImage(dir string) (image, error) {
+	var im image
+	b, err := os.ReadFile(filepath.Join(dir, imageName))
+	if os.IsNotExist(err) {
+		return im, nil
+	}
+	if err != nil {
+		return im, err
+	}
+	return im, json.Unmarshal(b, &im)
+}

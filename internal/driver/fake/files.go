@@ -1,0 +1,119 @@
+package fake
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// fileRoutes serve files in memory. Folders are what the files' names imply,
+// and those that were made.
+func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.Request) error)) {
+	handle("GET /files", func(w http.ResponseWriter, r *http.Request) error {
+		g.mu.Lock()
+		b, ok := g.files[r.FormValue("path")]
+		g.mu.Unlock()
+		if !ok {
+			return noFile(r.FormValue("path"))
+		}
+		http.ServeContent(w, r, "x.bin", time.Unix(1_800_000_000, 0), bytes.NewReader(b))
+		return nil
+	})
+	handle("PUT /files", func(w http.ResponseWriter, r *http.Request) error {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil // gone
+		}
+		p := r.URL.Query().Get("path")
+		g.mu.Lock()
+		g.files[p] = b
+		g.mu.Unlock()
+		return answer(w, api.WriteResult{Path: p, Bytes: int64(len(b))})
+	})
+	handle("DELETE /files", func(w http.ResponseWriter, r *http.Request) error {
+		p := r.FormValue("path")
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		found := false
+		for name := range g.files {
+			if name == p || r.FormValue("recursive") == "1" && strings.HasPrefix(name, p+"/") {
+				delete(g.files, name)
+				found = true
+			}
+		}
+		if !found {
+			return noFile(p)
+		}
+		return answer(w, nil)
+	})
+	handle("GET /files/stat", func(w http.ResponseWriter, r *http.Request) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		info, ok := g.stat(r.FormValue("path"))
+		if !ok {
+			return noFile(r.FormValue("path"))
+		}
+		return answer(w, info)
+	})
+	handle("GET /files/dir", func(w http.ResponseWriter, r *http.Request) error {
+		p := strings.TrimSuffix(r.FormValue("path"), "/")
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		names := map[string]bool{}
+		for name := range g.files {
+			if rest, ok := strings.CutPrefix(name, p+"/"); ok {
+				first, _, _ := strings.Cut(rest, "/")
+				names[first] = true
+			}
+		}
+		out := api.DirListing{Path: p, Entries: []api.FileInfo{}}
+		for name := range names {
+			if info, ok := g.stat(p + "/" + name); ok {
+				out.Entries = append(out.Entries, info)
+			}
+		}
+		slices.SortFunc(out.Entries, func(a, b api.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+		return answer(w, out)
+	})
+	handle("POST /files/dir", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })
+	handle("POST /files/move", func(w http.ResponseWriter, r *http.Request) error {
+		var req api.MoveRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			return fault.InvalidField("", "%v", err)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		b, ok := g.files[req.From]
+		if !ok {
+			return noFile(req.From)
+		}
+		delete(g.files, req.From)
+		g.files[req.To] = b
+		return answer(w, nil)
+	})
+}
+
+func (g *Guest) stat(p string) (api.FileInfo, bool) {
+	info := api.FileInfo{Name: path.Base(p), Path: p, Mode: "f", Permissions: "0644", MTime: time.Unix(1_800_000_000, 0)}
+	if b, ok := g.files[p]; ok {
+		info.Size = int64(len(b))
+		return info, true
+	}
+	info.IsDir, info.Mode, info.Permissions = true, "d", "0755"
+	for name := range g.files {
+		if strings.HasPrefix(name, strings.TrimSuffix(p, "/")+"/") {
+			return info, true
+		}
+	}
+	return info, false
+}
+
+func noFile(p string) error { return fault.New(api.CodeNotFound, "there is no file %q", p) }

@@ -1,0 +1,198 @@
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+// process is a scripted command. Its shell line holds words between ";":
+//
+//	echo TEXT    warn TEXT    to stdout, to stderr
+//	cat          standard input to stdout
+//	exit N       the end with that code
+//	wait NAME    until the test says Guest.Signal("NAME")
+//	sleep S      a while
+type process struct {
+	guest *Guest
+	log   *eventLog
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	stdin *io.PipeReader
+	input *io.PipeWriter
+
+	mu   sync.Mutex
+	info api.Process
+}
+
+type killed struct{ signal string }
+
+func (k *killed) Error() string { return "killed by " + k.signal }
+
+func (g *Guest) processRoutes(handle func(string, func(http.ResponseWriter, *http.Request) error)) {
+	on := func(f func(http.ResponseWriter, *http.Request, *process) error) func(http.ResponseWriter, *http.Request) error {
+		return func(w http.ResponseWriter, r *http.Request) error {
+			pid, err := strconv.Atoi(r.PathValue("pid"))
+			g.mu.Lock()
+			var p *process
+			for _, x := range g.procs {
+				if err == nil && x.info.PID == pid {
+					p = x
+				}
+			}
+			g.mu.Unlock()
+			if p == nil {
+				return fault.New(api.CodeNotFound, "there is no process %s", r.PathValue("pid"))
+			}
+			return f(w, r, p)
+		}
+	}
+	handle("GET /processes", func(w http.ResponseWriter, r *http.Request) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		out := []api.Process{}
+		for _, p := range g.procs {
+			out = append(out, p.describe())
+		}
+		return answer(w, out)
+	})
+	handle("POST /processes", func(w http.ResponseWriter, r *http.Request) error {
+		var req guestapi.StartProcess
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			return fault.InvalidField("", "%v", err)
+		}
+		return answer(w, g.start(req).describe())
+	})
+	handle("GET /processes/{pid}", on(func(w http.ResponseWriter, r *http.Request, p *process) error { return answer(w, p.describe()) }))
+	handle("GET /processes/{pid}/events", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		return p.log.stream(w, r, number(r, "after"), r.FormValue("follow") == "1")
+	}))
+	handle("POST /processes/{pid}/stdin", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		if _, err := io.Copy(p.input, r.Body); err != nil {
+			return fault.New(api.CodeConflict, "standard input is closed")
+		}
+		return answer(w, nil)
+	}))
+	handle("POST /processes/{pid}/stdin/close", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		p.input.Close()
+		return answer(w, nil)
+	}))
+	handle("POST /processes/{pid}/signal", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		var req api.SignalRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			return fault.InvalidField("", "%v", err)
+		}
+		p.kill(req.Signal)
+		return answer(w, nil)
+	}))
+	handle("DELETE /processes/{pid}", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		p.kill("SIGKILL")
+		return answer(w, nil)
+	}))
+}
+
+func (g *Guest) start(req guestapi.StartProcess) *process {
+	ctx, stop := context.WithCancelCause(g.inst.life)
+	p := &process{guest: g, log: newEventLog(), ctx: ctx, stop: stop}
+	p.stdin, p.input = io.Pipe()
+	g.mu.Lock()
+	p.info = api.Process{PID: 100 + len(g.procs), Tag: req.Tag, Cmd: req.Command, CWD: req.CWD, User: "root", StartedAt: time.Now(), Running: true}
+	if p.info.Cmd.IsZero() {
+		p.info.Cmd = api.Command{Argv: req.Argv}
+	}
+	g.procs = append(g.procs, p)
+	g.mu.Unlock()
+	go func() {
+		_, _ = p.input.Write(req.Input) // the process may not read it
+		if !req.Stdin {
+			p.input.Close()
+		}
+	}()
+	g.inst.spawn(func() { p.run(req.Argv[len(req.Argv)-1], time.Duration(req.TimeoutMS)*time.Millisecond) })
+	return p
+}
+
+func (p *process) describe() api.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.info
+}
+
+func (p *process) kill(signal string) { p.stop(&killed{signal}) }
+
+func (p *process) run(script string, timeout time.Duration) {
+	began := time.Now()
+	if timeout > 0 {
+		defer time.AfterFunc(timeout, func() { p.stop(errTimeout) }).Stop()
+	}
+	p.log.add(api.Event{Type: api.EventStarted, PID: p.info.PID})
+	exit := api.Exit{Reason: "exited"}
+	var err error
+	for _, part := range strings.Split(script, ";") {
+		word, arg, _ := strings.Cut(strings.TrimSpace(part), " ")
+		if exit.Code, err = p.do(word, arg); err != nil || exit.Code != 0 {
+			break
+		}
+	}
+	var k *killed
+	switch {
+	case errors.Is(err, errTimeout):
+		exit = api.Exit{Code: 137, Signal: "SIGKILL", Reason: "timeout"}
+	case errors.As(err, &k):
+		exit = api.Exit{Code: 137, Signal: k.signal, Reason: "signaled"}
+	case err != nil:
+		exit = api.Exit{Code: 137, Signal: "SIGKILL", Reason: "signaled"}
+	}
+	exit.DurationMS = float64(time.Since(began).Microseconds()) / 1000
+	p.stdin.Close()
+	now := time.Now()
+	p.mu.Lock()
+	p.info.Running, p.info.Exit, p.info.EndedAt = false, &exit, &now
+	p.mu.Unlock()
+	p.log.add(api.Event{Type: api.EventExit, Exit: &exit})
+}
+
+func (p *process) do(word, arg string) (int, error) {
+	switch word {
+	case "echo":
+		p.log.add(api.Event{Type: api.EventStdout, Text: arg + "\n"})
+	case "warn":
+		p.log.add(api.Event{Type: api.EventStderr, Text: arg + "\n"})
+	case "cat":
+		b, err := io.ReadAll(p.stdin)
+		if len(b) > 0 {
+			p.log.add(api.Event{Type: api.EventStdout, Text: string(b)})
+		}
+		return 0, err
+	case "exit":
+		return strconv.Atoi(arg)
+	case "wait":
+		select {
+		case <-p.guest.signal(arg):
+		case <-p.ctx.Done():
+		}
+	case "sleep":
+		s, err := strconv.ParseFloat(arg, 64)
+		if err != nil {
+			return 1, nil
+		}
+		select {
+		case <-time.After(time.Duration(s * float64(time.Second))):
+		case <-p.ctx.Done():
+		}
+	default:
+		p.log.add(api.Event{Type: api.EventStderr, Text: word + ": command not found\n"})
+		return 127, nil
+	}
+	return 0, context.Cause(p.ctx)
+}

@@ -1,0 +1,137 @@
+package guest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+// contextPath is where a context is. The id was checked, or is refused here:
+// it must not lead to another route.
+func contextPath(cid string, rest string) (string, error) {
+	if !ValidID(cid) {
+		return "", fault.New(api.CodeNotFound, "no context %q", cut(cid, maxName))
+	}
+	return "/contexts/" + cid + rest, nil
+}
+
+func executionPath(cid, eid, rest string) (string, error) {
+	if !ValidID(eid) {
+		return "", fault.New(api.CodeNotFound, "no execution %q", cut(eid, maxName))
+	}
+	return contextPath(cid, "/executions/"+eid+rest)
+}
+
+// Contexts lists the code contexts.
+func (c *Client) Contexts(ctx context.Context) ([]api.Context, error) {
+	var out []api.Context
+	if err := c.do(ctx, call{method: http.MethodGet, path: "/contexts"}, &out); err != nil {
+		return nil, err
+	}
+	if len(out) > guestapi.MaxContexts {
+		return nil, nonsense("%d contexts", len(out))
+	}
+	for i := range out {
+		if err := checkContext(&out[i], c.sandboxID); err != nil {
+			return nil, nonsense("%w", err)
+		}
+	}
+	return out, nil
+}
+
+// CreateContext makes a code context under the id in the request.
+func (c *Client) CreateContext(ctx context.Context, req api.CreateContextRequest) (api.Context, error) {
+	return c.oneContext(ctx, call{method: http.MethodPost, path: "/contexts", json: req, time: slowCallTime}, req.ID)
+}
+
+// Context describes a code context.
+func (c *Client) Context(ctx context.Context, cid string) (api.Context, error) {
+	path, err := contextPath(cid, "")
+	if err != nil {
+		return api.Context{}, err
+	}
+	return c.oneContext(ctx, call{method: http.MethodGet, path: path}, cid)
+}
+
+// CloseContext ends a code context.
+func (c *Client) CloseContext(ctx context.Context, cid string) error {
+	path, err := contextPath(cid, "")
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: http.MethodDelete, path: path}, nil)
+}
+
+// InterruptContext stops the running cell of a context, if any.
+func (c *Client) InterruptContext(ctx context.Context, cid string) error {
+	path, err := contextPath(cid, "/interrupt")
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: http.MethodPost, path: path}, nil)
+}
+
+// RestartContext gives a context a new interpreter.
+func (c *Client) RestartContext(ctx context.Context, cid string) (api.Context, error) {
+	path, err := contextPath(cid, "/restart")
+	if err != nil {
+		return api.Context{}, err
+	}
+	return c.oneContext(ctx, call{method: http.MethodPost, path: path, time: slowCallTime}, cid)
+}
+
+func (c *Client) oneContext(ctx context.Context, in call, cid string) (api.Context, error) {
+	var out api.Context
+	if err := c.do(ctx, in, &out); err != nil {
+		return api.Context{}, err
+	}
+	if err := checkContext(&out, c.sandboxID); err != nil {
+		return api.Context{}, nonsense("%w", err)
+	}
+	if cid != "" && out.ID != cid {
+		return api.Context{}, nonsense("context %s instead of %s", out.ID, cid)
+	}
+	return out, nil
+}
+
+// Run starts an execution, or attaches to the one that has its id already.
+func (c *Client) Run(ctx context.Context, cid string, req guestapi.RunRequest) (*Events, error) {
+	path, err := contextPath(cid, "/executions")
+	if err != nil {
+		return nil, err
+	}
+	return c.events(ctx, call{method: http.MethodPost, path: path, json: req}, req.After)
+}
+
+// Attach gives the events of an execution that have a number above after.
+// With follow they come as they happen; without it the answer waits for the
+// end and gives what was kept.
+func (c *Client) Attach(ctx context.Context, cid, eid string, after int64, follow bool) (*Events, error) {
+	path, err := executionPath(cid, eid, "")
+	if err != nil {
+		return nil, err
+	}
+	return c.events(ctx, call{method: http.MethodGet, path: path, query: afterQuery(after, follow)}, after)
+}
+
+// InterruptExecution stops one execution, running or queued.
+func (c *Client) InterruptExecution(ctx context.Context, cid, eid string) error {
+	path, err := executionPath(cid, eid, "/interrupt")
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: http.MethodPost, path: path}, nil)
+}
+
+func afterQuery(after int64, follow bool) url.Values {
+	q := url.Values{"after": {strconv.FormatInt(after, 10)}, "follow": {"0"}}
+	if follow {
+		q.Set("follow", "1")
+	}
+	return q
+}

@@ -1,0 +1,316 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+const (
+	handshakeTime = 5 * time.Second
+	handshakesMax = 4                     // at once; more are closed unread
+	refusalPause  = 20 * time.Millisecond // before the next connection is taken, so that a flood costs little
+	probeTime     = 2 * time.Second       // for a live link to prove that it is alive when another one knocks
+)
+
+// Options say whose guest a Listener waits for.
+type Options struct {
+	Dir        string // host folder that the sandbox sees as guestapi.LinkDir; made when missing
+	SandboxID  string
+	Generation int // what the guest is told; the host alone counts it
+	Logger     *slog.Logger
+}
+
+// Listener waits for the guest of one generation of one sandbox. The socket is
+// the identity: whoever dials it is that sandbox, and only one may hold it.
+type Listener struct {
+	opts Options
+	log  *slog.Logger
+	ln   *net.UnixListener
+	slot chan struct{} // of handshakes in progress
+
+	mu      sync.Mutex
+	live    *Client
+	changed chan struct{} // closed and replaced when live changes
+	closed  bool
+	refused int
+	said    time.Time // when a refusal was last logged
+
+	admit sync.Mutex // one newcomer at a time is weighed against the live link
+}
+
+// Listen makes the socket anew. Guests that knew an earlier one at the same
+// place find this one when they dial again.
+func Listen(opts Options) (*Listener, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	// Inside, the agent runs as another user than the one that owns the folder
+	// outside. What keeps others on the host away is the mode of the parents.
+	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the link folder: %w", err)
+	}
+	ln, err := bind(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{
+		opts:    opts,
+		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
+		ln:      ln,
+		slot:    make(chan struct{}, handshakesMax),
+		changed: make(chan struct{}),
+	}
+	go l.accept()
+	return l, nil
+}
+
+// bind listens on the socket in dir. The address of a Unix socket holds about
+// a hundred bytes and data directories may be deeper than that, so the folder
+// is named by a descriptor.
+func bind(dir string) (*net.UnixListener, error) {
+	name := filepath.Base(guestapi.LinkSocket)
+	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("removing the old link socket: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the link folder: %w", err)
+	}
+	defer d.Close()
+	addr := fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listening on the link socket in %s: %w", dir, err)
+	}
+	ln.SetUnlinkOnClose(false) // the descriptor in its name is another folder by then
+	if err := os.Chmod(filepath.Join(dir, name), 0o666); err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("opening the link socket to the guest: %w", err)
+	}
+	return ln, nil
+}
+
+// Client waits until the guest is linked. The Client may break at any time;
+// then ask again.
+func (l *Listener) Client(ctx context.Context) (*Client, error) {
+	for {
+		l.mu.Lock()
+		live, changed, closed := l.live, l.changed, l.closed
+		l.mu.Unlock()
+		if closed {
+			return nil, fmt.Errorf("the link of %s is closed: %w", l.opts.SandboxID, ErrLinkLost)
+		}
+		if live != nil && live.alive() {
+			return live, nil
+		}
+		var broke <-chan struct{}
+		if live != nil {
+			broke = live.Done()
+		}
+		select {
+		case <-changed:
+		case <-broke:
+			l.forget(live)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Close ends the link and frees the socket; the folder stays.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	live := l.live
+	l.live = nil
+	close(l.changed)
+	l.changed = make(chan struct{})
+	l.mu.Unlock()
+
+	if live != nil {
+		live.Close()
+	}
+	err := l.ln.Close()
+	if rerr := os.Remove(filepath.Join(l.opts.Dir, filepath.Base(guestapi.LinkSocket))); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}
+
+func (l *Listener) accept() {
+	for {
+		conn, err := l.ln.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			l.log.Warn("link socket", "error", err) // out of descriptors, most likely
+			time.Sleep(10 * refusalPause)
+			continue
+		}
+		select {
+		case l.slot <- struct{}{}:
+			go func() {
+				defer func() { <-l.slot }()
+				l.welcome(conn)
+			}()
+		default:
+			conn.Close()
+		}
+		if l.current() != nil {
+			time.Sleep(refusalPause) // nobody honest dials while the link is up
+		}
+	}
+}
+
+// welcome does the handshake on a new connection and makes it the link.
+func (l *Listener) welcome(conn *net.UnixConn) {
+	if err := l.shake(conn); err != nil {
+		conn.Close()
+		l.sayRefused(err)
+	}
+}
+
+func (l *Listener) shake(conn *net.UnixConn) error {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
+		return err
+	}
+	hello, err := readHello(conn)
+	if err != nil {
+		return refuse(conn, fmt.Sprintf("bad handshake: %v", err))
+	}
+	if hello.Protocol != guestapi.Protocol {
+		return refuse(conn, fmt.Sprintf("this host speaks protocol %d, the guest %d", guestapi.Protocol, hello.Protocol))
+	}
+
+	l.admit.Lock()
+	defer l.admit.Unlock()
+	if old := l.current(); old != nil {
+		// The agent may know sooner than we do that its link is dead.
+		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+		_, err := old.Health(ctx)
+		cancel()
+		if err == nil {
+			return refuse(conn, "there is a live link already")
+		}
+		l.log.Warn("the old link does not answer, taking a new one", "error", err)
+		old.Close()
+	}
+	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
+		return err
+	}
+	if err := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Generation: l.opts.Generation}); err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	client, err := newClient(conn, l.opts.SandboxID, l.opts.Generation)
+	if err != nil {
+		return err
+	}
+	if !l.adopt(client) {
+		client.Close()
+		return nil
+	}
+	l.log.Debug("guest linked", "boot_id", hello.BootID, "last_generation", hello.Generation)
+	return nil
+}
+
+func (l *Listener) adopt(c *Client) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.live = c
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return true
+}
+
+// current is the live link, nil when there is none.
+func (l *Listener) current() *Client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live != nil && !l.live.alive() {
+		l.live = nil
+	}
+	return l.live
+}
+
+func (l *Listener) forget(c *Client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live == c {
+		l.live = nil
+	}
+}
+
+// sayRefused logs refusals, but no more than one a second.
+func (l *Listener) sayRefused(err error) {
+	l.mu.Lock()
+	l.refused++
+	n, closed, now := l.refused, l.closed, time.Now()
+	quiet := closed || now.Sub(l.said) < time.Second
+	if !quiet {
+		l.said, l.refused = now, 0
+	}
+	l.mu.Unlock()
+	if !quiet {
+		l.log.Warn("a connection from the sandbox was refused", "error", err, "count", n)
+	}
+}
+
+// refuse tells the guest why and gives the same as an error.
+func refuse(conn net.Conn, why string) error {
+	err := errors.New(why)
+	if werr := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Error: why}); werr != nil {
+		return errors.Join(err, werr)
+	}
+	return err
+}
+
+// readHello reads one line and nothing beyond it: the guest has to be silent
+// until it is welcome.
+func readHello(r io.Reader) (guestapi.Hello, error) {
+	var hello guestapi.Hello
+	br := bufio.NewReaderSize(io.LimitReader(r, guestapi.MaxHandshake), guestapi.MaxHandshake)
+	line, err := br.ReadSlice('\n')
+	if err != nil {
+		return hello, fmt.Errorf("no line of at most %d bytes: %w", guestapi.MaxHandshake, err)
+	}
+	if br.Buffered() > 0 {
+		return hello, errors.New("the guest spoke before it was welcome")
+	}
+	if err := json.Unmarshal(line, &hello); err != nil {
+		return hello, err
+	}
+	hello.BootID = cut(hello.BootID, maxName)
+	return hello, nil
+}
+
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}

@@ -1,0 +1,133 @@
+// Package guestd is the guest agent: the first process of every sandbox. It
+// dials out to the host and then serves it over that one connection: commands,
+// files, and code contexts.
+//
+// What runs in the sandbox lives in the agent and not in the connection. An
+// execution or a process has an id and numbered output; the host may lose the
+// link and come back to it, and nothing is ever run twice.
+//
+// The package imports nothing of the host's side. It reads no environment: its
+// program is given all in Config.
+package guestd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/guestd/child"
+	"github.com/pandastack/pandastack/internal/guestd/kernels"
+)
+
+// Config says where things are. Every field must be set; Defaults gives what
+// holds in a sandbox.
+type Config struct {
+	Link           string // socket to dial
+	Programs       string // folder with kernel/
+	Workspace      string
+	OutputDir      string
+	GenerationFile string
+	Etc            string // folder of passwd, group, hosts, hostname, machine-id
+	Stderr         *os.File
+	Log            *slog.Logger
+	Reaper         *child.Reaper
+	// Memory reads what the sandbox uses, for the watchdog.
+	Memory func() (used, total int64, err error)
+	// LimitProcesses sets how many processes the users of the sandbox may have.
+	LimitProcesses bool
+}
+
+// Defaults is the configuration inside a sandbox.
+func Defaults(log *slog.Logger, reaper *child.Reaper) Config {
+	return Config{
+		Link:           guestapi.LinkSocket,
+		Programs:       guestapi.ProgramDir,
+		Workspace:      guestapi.Workspace,
+		OutputDir:      guestapi.OutputDir,
+		GenerationFile: guestapi.GenerationFile,
+		Etc:            "/etc",
+		Stderr:         os.Stderr,
+		Log:            log,
+		Reaper:         reaper,
+		Memory:         meminfo,
+		LimitProcesses: true,
+	}
+}
+
+// Agent is the guest agent.
+type Agent struct {
+	cfg       Config
+	log       *slog.Logger
+	bootID    string
+	started   time.Time
+	processes *processes
+	kernels   *kernels.Manager
+	env       *environment
+	watchdog  *watchdog
+
+	generation atomic.Int64
+	assigning  sync.Mutex
+	warming    atomic.Bool
+}
+
+// New makes an agent. It starts nothing yet but the watchdog's bookkeeping.
+func New(cfg Config) (*Agent, error) {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	a := &Agent{cfg: cfg, log: cfg.Log, bootID: hex.EncodeToString(id), started: time.Now(), env: newEnvironment()}
+	for _, dir := range []string{cfg.Workspace, cfg.OutputDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	a.processes = newProcesses(cfg, a.env)
+	a.kernels = kernels.New(kernels.Config{
+		Programs:  cfg.Programs,
+		Workspace: cfg.Workspace,
+		OutputDir: cfg.OutputDir,
+		Stderr:    cfg.Stderr,
+		Log:       cfg.Log,
+		Reaper:    cfg.Reaper,
+		Env:       a.env.forUser,
+	})
+	a.watchdog = newWatchdog(cfg.Log, cfg.Memory, a.victims, a.busy)
+	return a, nil
+}
+
+// Run serves the host until ctx ends, dialling again whenever the link breaks.
+func (a *Agent) Run(ctx context.Context) error {
+	go a.watchdog.run(ctx)
+	err := a.serveLink(ctx)
+	a.kernels.Close()
+	a.processes.killAll()
+	return err
+}
+
+func (a *Agent) busy() bool { return a.kernels.Busy() || a.processes.running() > 0 }
+
+func (a *Agent) health() guestapi.Health {
+	return guestapi.Health{
+		Ready:     !a.warming.Load(),
+		UptimeMS:  time.Since(a.started).Milliseconds(),
+		Contexts:  len(a.kernels.List()),
+		Processes: a.processes.running(),
+		Busy:      a.busy(),
+		Detail: map[string]any{
+			"boot_id":    a.bootID,
+			"generation": a.generation.Load(),
+			"kernels":    a.kernels.Describe(),
+		},
+	}
+}
+
+// shrink gives memory back before a snapshot is taken of it.
+func shrink() { debug.FreeOSMemory() }

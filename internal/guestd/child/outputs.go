@@ -1,0 +1,133 @@
+package child
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeMost is the largest a pipe can be made by what writes to it.
+const pipeMost = 1 << 20
+
+// Outputs reads the standard output and error of a process through two pipes.
+// All that reads them does so under one lock, so that whoever must know that
+// everything written until now has arrived can see to it.
+type Outputs struct {
+	sync.Mutex
+	files [2]*os.File
+	sink  func(stream int, b []byte)
+	buf   []byte
+	open  int
+	eof   [2]bool
+	done  chan struct{}
+}
+
+// NewOutputs makes the pipes. The write ends are for the process; the caller
+// closes them once it has started, then calls Run. The sink is called with the
+// lock held and does not keep its argument.
+func NewOutputs(sink func(stream int, b []byte)) (*Outputs, [2]*os.File, error) {
+	o := &Outputs{sink: sink, buf: make([]byte, 64<<10), open: 2, done: make(chan struct{})}
+	var ends [2]*os.File
+	for i, name := range []string{"stdout", "stderr"} {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			for j := range i {
+				_ = o.files[j].Close()
+				_ = ends[j].Close()
+			}
+			return nil, ends, fmt.Errorf("pipe: %w", err)
+		}
+		_ = unix.SetNonblock(fds[0], true)
+		o.files[i] = os.NewFile(uintptr(fds[0]), name)
+		ends[i] = os.NewFile(uintptr(fds[1]), name)
+	}
+	return o, ends, nil
+}
+
+// Run starts to read.
+func (o *Outputs) Run() {
+	for i := range o.files {
+		go o.pump(i)
+	}
+}
+
+// Done is closed when nothing can come any more.
+func (o *Outputs) Done() <-chan struct{} { return o.done }
+
+func (o *Outputs) pump(stream int) {
+	raw, err := o.files[stream].SyscallConn()
+	if err == nil {
+		_ = raw.Read(func(uintptr) bool {
+			for {
+				o.Lock()
+				n, end := o.read(stream)
+				o.Unlock()
+				if end || n == 0 {
+					return end
+				}
+			}
+		})
+	}
+	o.Lock()
+	defer o.Unlock()
+	_ = o.files[stream].Close()
+	o.eof[stream] = true
+	if o.open--; o.open == 0 {
+		close(o.done)
+	}
+}
+
+// read passes one chunk on. Without any it returns 0.
+func (o *Outputs) read(stream int) (n int, end bool) {
+	if o.eof[stream] {
+		return 0, true
+	}
+	raw, err := o.files[stream].SyscallConn()
+	if err != nil {
+		return 0, true
+	}
+	// The descriptor is read directly: waiting is the pump's part.
+	err2 := raw.Control(func(fd uintptr) {
+		for {
+			n, err = syscall.Read(int(fd), o.buf)
+			if err != syscall.EINTR {
+				return
+			}
+		}
+	})
+	switch {
+	case err2 != nil:
+		return 0, true
+	case err == syscall.EAGAIN:
+		return 0, false
+	case err != nil || n == 0:
+		return 0, true
+	}
+	o.sink(stream, o.buf[:n])
+	return n, false
+}
+
+// Drain passes on everything that was written before the call. The lock is
+// held by the caller. What is written meanwhile may stay behind, so that a
+// writer who never stops holds up nobody.
+func (o *Outputs) Drain() {
+	for stream := range o.files {
+		for got := 0; got < pipeMost; {
+			n, end := o.read(stream)
+			if end || n == 0 {
+				break
+			}
+			got += n
+		}
+	}
+}
+
+// Close stops to read. It must not be called with the lock held.
+func (o *Outputs) Close() {
+	for _, f := range o.files {
+		_ = f.Close()
+	}
+}

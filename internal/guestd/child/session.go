@@ -1,0 +1,118 @@
+package child
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Info is what /proc says of a process.
+type Info struct {
+	PID     int
+	Parent  int
+	Group   int
+	Session int
+	Zombie  bool
+}
+
+// List reads all processes from /proc.
+func List() ([]Info, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if info, err := parseStat(stat); err == nil {
+			info.PID = pid
+			all = append(all, info)
+		}
+	}
+	return all, nil
+}
+
+// parseStat reads the fields after the program's name, which stands in
+// parentheses and may itself hold spaces and parentheses.
+func parseStat(stat []byte) (Info, error) {
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return Info{}, errors.New("no name in stat")
+	}
+	f := bytes.Fields(stat[end+1:])
+	if len(f) < 4 || len(f[0]) != 1 {
+		return Info{}, errors.New("stat is too short")
+	}
+	var n [3]int
+	for i := range n {
+		v, err := strconv.Atoi(string(f[i+1]))
+		if err != nil {
+			return Info{}, err
+		}
+		n[i] = v
+	}
+	return Info{Parent: n[0], Group: n[1], Session: n[2], Zombie: f[0][0] == 'Z'}, nil
+}
+
+// KillSession kills every process of a session, and those that they fork in
+// the meantime. What has left the session with setsid stays.
+func KillSession(sid int) {
+	_ = unix.Kill(-sid, unix.SIGKILL)
+	_ = unix.Kill(sid, unix.SIGKILL)
+	// A process that was in the middle of a fork may leave a child behind, so
+	// look until none is left. The bound is for a kernel that is too slow.
+	for range 20 {
+		all, err := List()
+		if err != nil {
+			return
+		}
+		left := 0
+		for _, p := range all {
+			if p.Session == sid && !p.Zombie && p.PID > 1 {
+				left++
+				_ = unix.Kill(p.PID, unix.SIGKILL)
+			}
+		}
+		if left == 0 {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// ResidentBytes is the memory that a process has in use, by /proc/PID/statm.
+func ResidentBytes(pid int) int64 { _, rss := statm(pid); return rss }
+
+// VirtualBytes is the size of its address space.
+func VirtualBytes(pid int) int64 { size, _ := statm(pid); return size }
+
+func statm(pid int) (size, resident int64) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		return 0, 0
+	}
+	f := bytes.Fields(b)
+	if len(f) < 2 {
+		return 0, 0
+	}
+	s, _ := strconv.ParseInt(string(f[0]), 10, 64)
+	r, _ := strconv.ParseInt(string(f[1]), 10, 64)
+	page := int64(os.Getpagesize())
+	return s * page, r * page
+}

@@ -1,0 +1,120 @@
+package guestd
+
+import (
+	"net/http"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/guestd/kernels"
+)
+
+func (a *Agent) listContexts(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, a.kernels.List())
+}
+
+func (a *Agent) createContext(w http.ResponseWriter, r *http.Request) error {
+	var req api.CreateContextRequest
+	if err := readJSON(w, r, &req); err != nil {
+		return err
+	}
+	if err := checkEnvs("envs", req.Envs); err != nil {
+		return err
+	}
+	if req.CWD != "" {
+		if err := checkDir("cwd", req.CWD); err != nil {
+			return err
+		}
+	}
+	c, err := a.kernels.Create(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	a.watchdog.wake()
+	return writeJSON(w, http.StatusOK, c.Info())
+}
+
+func (a *Agent) context(r *http.Request) (*kernels.Context, error) {
+	return a.kernels.Context(r.PathValue("cid"))
+}
+
+func (a *Agent) getContext(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.context(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, c.Info())
+}
+
+func (a *Agent) deleteContext(w http.ResponseWriter, r *http.Request) error {
+	if err := a.kernels.Remove(r.PathValue("cid")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *Agent) interruptContext(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.context(r)
+	if err != nil {
+		return err
+	}
+	c.Interrupt()
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *Agent) restartContext(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.context(r)
+	if err != nil {
+		return err
+	}
+	if err := c.Restart(r.Context()); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, c.Info())
+}
+
+func (a *Agent) postExecution(w http.ResponseWriter, r *http.Request) error {
+	var req guestapi.RunRequest
+	if err := readJSON(w, r, &req); err != nil {
+		return err
+	}
+	if req.After < 0 {
+		return fault.InvalidField("after", "after is negative")
+	}
+	ex, err := a.kernels.Run(r.PathValue("cid"), req)
+	if err != nil {
+		return err
+	}
+	a.watchdog.wake()
+	streamEvents(w, r, ex.Log, req.After, req.Follow)
+	return nil
+}
+
+func (a *Agent) getExecution(w http.ResponseWriter, r *http.Request) error {
+	after, follow, err := afterAndFollow(r)
+	if err != nil {
+		return err
+	}
+	ex, err := a.kernels.Execution(r.PathValue("cid"), r.PathValue("eid"))
+	if err != nil {
+		return err
+	}
+	streamEvents(w, r, ex.Log, after, follow)
+	return nil
+}
+
+func (a *Agent) interruptExecution(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.context(r)
+	if err != nil {
+		return err
+	}
+	ex, err := a.kernels.Execution(r.PathValue("cid"), r.PathValue("eid"))
+	if err != nil {
+		return err
+	}
+	c.InterruptExecution(ex)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

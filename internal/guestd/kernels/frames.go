@@ -1,0 +1,96 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+// maxFrame is the longest control frame.
+const maxFrame = 24 << 20
+
+// frame is one message of a context's control channel, in either direction.
+type frame struct {
+	Op         string                     `json:"op"`
+	ID         string                     `json:"id,omitempty"`
+	Count      int                        `json:"count,omitempty"`
+	Data       api.Bundle                 `json:"data,omitempty"`
+	Metadata   map[string]json.RawMessage `json:"metadata,omitempty"`
+	Last       bool                       `json:"last,omitempty"`
+	Status     string                     `json:"status,omitempty"`
+	ErrorName  string                     `json:"error_name,omitempty"`
+	ErrorValue string                     `json:"error_value,omitempty"`
+	Traceback  string                     `json:"traceback,omitempty"`
+	Prompt     string                     `json:"prompt,omitempty"`
+
+	size int // of a frame that was read
+}
+
+// initFrame makes a spare into a context.
+type initFrame struct {
+	Op        string            `json:"op"`
+	ContextID string            `json:"context_id"`
+	CWD       string            `json:"cwd"`
+	Envs      map[string]string `json:"envs"`
+	Reseed    bool              `json:"reseed"`
+	Entropy   []byte            `json:"entropy"`
+	RlimitAS  int64             `json:"rlimit_as"`
+}
+
+type runFrame struct {
+	Op   string `json:"op"`
+	ID   string `json:"id"`
+	Code string `json:"code"`
+}
+
+type reseedFrame struct {
+	Op      string `json:"op"`
+	Entropy []byte `json:"entropy"`
+}
+
+func encodeFrame(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxFrame {
+		return nil, fmt.Errorf("a frame of %d bytes is too long", len(body))
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
+}
+
+var errFrameTooLong = errors.New("the interpreter sent a frame that is too long")
+
+// frameReader cuts frames out of the bytes of a control channel. Those bytes
+// may come from a program that found the descriptor, so they can be anything.
+type frameReader struct{ buf []byte }
+
+func (r *frameReader) feed(b []byte) { r.buf = append(r.buf, b...) }
+
+// next takes the next whole frame. With only set, it takes none of another op.
+func (r *frameReader) next(only string) (f frame, ok bool, err error) {
+	if len(r.buf) < 4 {
+		return f, false, nil
+	}
+	n := int(binary.BigEndian.Uint32(r.buf))
+	if n > maxFrame {
+		return f, false, errFrameTooLong
+	}
+	if len(r.buf) < 4+n {
+		return f, false, nil
+	}
+	if err := json.Unmarshal(r.buf[4:4+n], &f); err != nil {
+		return f, false, fmt.Errorf("the interpreter sent a frame that is not understood: %w", err)
+	}
+	if only != "" && f.Op != only {
+		return frame{}, false, nil
+	}
+	f.size = n
+	if r.buf = r.buf[4+n:]; len(r.buf) == 0 {
+		r.buf = nil // a large frame does not hold memory for long
+	}
+	return f, true, nil
+}

@@ -1,0 +1,180 @@
+package guestd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+const (
+	dialAtFirst   = 5 * time.Millisecond
+	dialAtMost    = time.Second
+	handshakeTime = 10 * time.Second
+)
+
+// serveLink dials the host again and again, and serves it whenever that
+// worked. A snapshot breaks the connection, in the sandbox that goes on as in
+// every copy, and both are back at once.
+func (a *Agent) serveLink(ctx context.Context) error {
+	conns := newConnListener()
+	server := &http.Server{
+		Handler:   a.routes(),
+		Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          1024,
+			MaxReadFrameSize:              256 << 10,
+			MaxReceiveBufferPerStream:     2 << 20,
+			MaxReceiveBufferPerConnection: 8 << 20,
+		},
+		MaxHeaderBytes: 64 << 10,
+		ErrorLog:       slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = server.Serve(conns) }()
+	defer server.Close()
+
+	wait := time.Duration(0)
+	for ctx.Err() == nil {
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+		conn, err := a.dial(ctx)
+		if err != nil {
+			if wait = min(max(2*wait, dialAtFirst), dialAtMost); wait == dialAtMost {
+				a.log.Debug("the host does not answer", "error", err)
+			}
+			continue
+		}
+		wait = 0
+		select {
+		case conns.accept <- conn:
+		case <-ctx.Done():
+			return conn.Close()
+		}
+		select {
+		case <-conn.closed:
+		case <-ctx.Done():
+			return conn.Close()
+		}
+	}
+	return nil
+}
+
+func (a *Agent) dial(ctx context.Context) (*linkConn, error) {
+	d := net.Dialer{Timeout: handshakeTime}
+	conn, err := d.DialContext(ctx, "unix", a.cfg.Link)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.shakeHands(conn)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &linkConn{Conn: conn, r: r, closed: make(chan struct{})}, nil
+}
+
+func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
+		return nil, err
+	}
+	hello, err := json.Marshal(guestapi.Hello{
+		Protocol:   guestapi.Protocol,
+		Generation: int(a.generation.Load()),
+		BootID:     a.bootID,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(append(hello, '\n')); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(conn, guestapi.MaxHandshake)
+	welcome, err := readWelcome(r)
+	if err != nil {
+		return nil, err
+	}
+	a.log.Debug("linked to the host", "generation", welcome.Generation)
+	return r, conn.SetDeadline(time.Time{})
+}
+
+// readWelcome reads the host's line. What follows it is HTTP/2 already.
+func readWelcome(r *bufio.Reader) (guestapi.Welcome, error) {
+	var w guestapi.Welcome
+	line, err := r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return w, fmt.Errorf("the host's handshake is longer than %d bytes", guestapi.MaxHandshake)
+	}
+	if err != nil {
+		return w, err
+	}
+	if err := json.Unmarshal(line, &w); err != nil {
+		return w, fmt.Errorf("the host's handshake: %w", err)
+	}
+	if w.Error != "" {
+		return w, fmt.Errorf("the host refuses the link: %s", w.Error)
+	}
+	if w.Protocol != guestapi.Protocol {
+		return w, fmt.Errorf("the host speaks protocol %d, this agent %d", w.Protocol, guestapi.Protocol)
+	}
+	return w, nil
+}
+
+// linkConn is a connection past its handshake, of which r may hold the first
+// bytes of HTTP/2.
+type linkConn struct {
+	net.Conn
+	r      io.Reader
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *linkConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+func (c *linkConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { close(c.closed) })
+	return err
+}
+
+// connListener hands dialled connections to an http.Server.
+type connListener struct {
+	accept chan *linkConn
+	once   sync.Once
+	done   chan struct{}
+}
+
+var _ net.Listener = (*connListener)(nil)
+
+func newConnListener() *connListener {
+	return &connListener{accept: make(chan *linkConn), done: make(chan struct{})}
+}
+
+func (l *connListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *connListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *connListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "link"} }

@@ -1,0 +1,147 @@
+package guestd
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+// routes serves exactly what package guestapi lists.
+func (a *Agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				a.writeError(w, r, err)
+			}
+		})
+	}
+	handle("GET /health", a.getHealth)
+	handle("POST /assign", a.postAssign)
+	handle("POST /warm", a.postWarm)
+
+	handle("GET /contexts", a.listContexts)
+	handle("POST /contexts", a.createContext)
+	handle("GET /contexts/{cid}", a.getContext)
+	handle("DELETE /contexts/{cid}", a.deleteContext)
+	handle("POST /contexts/{cid}/interrupt", a.interruptContext)
+	handle("POST /contexts/{cid}/restart", a.restartContext)
+	handle("POST /contexts/{cid}/executions", a.postExecution)
+	handle("GET /contexts/{cid}/executions/{eid}", a.getExecution)
+	handle("POST /contexts/{cid}/executions/{eid}/interrupt", a.interruptExecution)
+
+	handle("GET /processes", a.listProcesses)
+	handle("POST /processes", a.startProcess)
+	handle("GET /processes/{pid}", a.getProcess)
+	handle("GET /processes/{pid}/events", a.processEvents)
+	handle("POST /processes/{pid}/stdin", a.writeStdin)
+	handle("POST /processes/{pid}/stdin/close", a.closeStdin)
+	handle("POST /processes/{pid}/signal", a.signalProcess)
+	handle("DELETE /processes/{pid}", a.killProcess)
+
+	handle("GET /files", a.readFile)
+	handle("PUT /files", a.writeFile)
+	handle("DELETE /files", a.removeFile)
+	handle("GET /files/stat", a.statFile)
+	handle("GET /files/dir", a.listDir)
+	handle("POST /files/dir", a.makeDir)
+	handle("POST /files/move", a.moveFile)
+
+	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
+		return fault.New(api.CodeNotFound, "the guest agent has no route %s %s", r.Method, r.URL.Path)
+	})
+	return mux
+}
+
+func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, a.health())
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a host that went away asks again
+	return nil
+}
+
+// readJSON reads a body into v, which keeps its zero value for an empty one.
+func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, guestapi.MaxJSONBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return fault.New(api.CodeTooLarge, "the request is larger than %d MiB", guestapi.MaxJSONBody>>20)
+	}
+	if err != nil {
+		return fault.Wrap(err, api.CodeInvalid, "the request ended early")
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	var wrongType *json.UnmarshalTypeError
+	if err := json.Unmarshal(body, v); errors.As(err, &wrongType) {
+		return fault.InvalidField(wrongType.Field, "%s must not be a %s", wrongType.Field, wrongType.Value)
+	} else if err != nil {
+		return fault.Wrap(err, api.CodeInvalid, "the request is not JSON: %v", err)
+	}
+	return nil
+}
+
+var statuses = map[api.Code]int{
+	api.CodeInvalid:     http.StatusBadRequest,
+	api.CodeDenied:      http.StatusForbidden,
+	api.CodeNotFound:    http.StatusNotFound,
+	api.CodeConflict:    http.StatusConflict,
+	api.CodeTooLarge:    http.StatusRequestEntityTooLarge,
+	api.CodeRateLimited: http.StatusTooManyRequests,
+	api.CodeUnsupported: http.StatusNotImplemented,
+	api.CodeNoCapacity:  http.StatusServiceUnavailable,
+	api.CodeTimeout:     http.StatusGatewayTimeout,
+	api.CodeNoSpace:     http.StatusInsufficientStorage,
+}
+
+func (a *Agent) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler) // the head of the answer is out already: break the stream
+	}
+	body := api.Error{Message: err.Error(), Code: api.CodeInternal}
+	var f *fault.Error
+	if errors.As(err, &f) {
+		body = api.Error{Message: f.Message, Code: f.Code, Hint: f.Hint, Field: f.Field}
+	}
+	status, ok := statuses[body.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	if s := statusOf(err); s != 0 {
+		status = s
+	}
+	_ = writeJSON(w, status, body)
+}
+
+// withStatus gives an error a status other than that of its kind.
+type withStatus struct {
+	error
+	status int
+}
+
+func (e withStatus) Unwrap() error { return e.error }
+
+func statusOf(err error) int {
+	var s withStatus
+	if errors.As(err, &s) {
+		return s.status
+	}
+	return 0
+}

@@ -1,0 +1,211 @@
+package guestd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/guestd/child"
+)
+
+const (
+	// What the agent and the sandbox's own kernel need is not for users.
+	marginShare = 12 // one part in so many of the limit
+	marginLeast = 40 << 20
+
+	sampleFastest = 2 * time.Millisecond
+	sampleBusy    = 100 * time.Millisecond
+	sampleIdle    = 2 * time.Second
+	fillRate      = 4 << 30 // bytes a second that a program may take at most, we suppose
+
+	killPatience = 500 * time.Millisecond
+)
+
+// victim is something that can be ended to free memory.
+type victim struct {
+	name string
+	pid  int // leader of its session
+	kill func()
+}
+
+// watchdog ends the largest context or process when the sandbox is about to
+// run out of memory, so that the others keep their state. Without it the
+// sandbox's own limit would end them all.
+type watchdog struct {
+	log     *slog.Logger
+	memory  func() (used, total int64, err error)
+	victims func() []victim
+	busy    func() bool
+	limit   atomic.Int64 // 0: none
+	woken   chan struct{}
+}
+
+func newWatchdog(log *slog.Logger, memory func() (int64, int64, error), victims func() []victim, busy func() bool) *watchdog {
+	return &watchdog{log: log, memory: memory, victims: victims, busy: busy, woken: make(chan struct{}, 1)}
+}
+
+func (w *watchdog) setLimit(bytes int64) {
+	w.limit.Store(bytes)
+	w.wake()
+}
+
+// wake tells that something has started to run.
+func (w *watchdog) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watchdog) run(ctx context.Context) {
+	for {
+		var next <-chan time.Time
+		if wait := w.check(); wait > 0 {
+			next = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.woken:
+		case <-next:
+		}
+	}
+}
+
+// check looks once, acts if it must, and says when to look again: the less
+// memory is left, the sooner. 0 means when woken.
+func (w *watchdog) check() time.Duration {
+	limit := w.limit.Load()
+	if limit == 0 {
+		return 0
+	}
+	victims := w.victims()
+	if len(victims) == 0 {
+		return 0
+	}
+	used, _, err := w.memory()
+	if err != nil {
+		w.log.Error("the memory watchdog is blind", "error", err)
+		return sampleIdle
+	}
+	left := limit - max(limit/marginShare, marginLeast) - used
+	if left <= 0 {
+		w.act(victims)
+		return sampleFastest
+	}
+	if !w.busy() {
+		return sampleIdle
+	}
+	return min(max(time.Duration(left)*time.Second/fillRate, sampleFastest), sampleBusy)
+}
+
+// act ends the largest and waits until its memory is free.
+func (w *watchdog) act(victims []victim) {
+	sizes := sessionSizes()
+	largest := victims[0]
+	for _, v := range victims[1:] {
+		if sizes[v.pid] > sizes[largest.pid] {
+			largest = v
+		}
+	}
+	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
+	largest.kill()
+	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(sampleFastest) {
+		if child.ResidentBytes(largest.pid) == 0 {
+			return
+		}
+	}
+}
+
+// sessionSizes sums up the memory in use by session, where a process that has
+// left for a session of its own counts for that of its parents, too.
+func sessionSizes() map[int]int64 {
+	all, err := child.List()
+	if err != nil {
+		return nil
+	}
+	byPID := map[int]child.Info{}
+	for _, p := range all {
+		byPID[p.PID] = p
+	}
+	sizes := map[int]int64{}
+	for _, p := range all {
+		rss := child.ResidentBytes(p.PID)
+		counted := map[int]bool{}
+		for q, depth := p, 0; q.PID > 1 && depth < 64; q, depth = byPID[q.Parent], depth+1 {
+			if !counted[q.Session] {
+				counted[q.Session] = true
+				sizes[q.Session] += rss
+			}
+		}
+	}
+	return sizes
+}
+
+// victims are the contexts and the processes started through the API.
+func (a *Agent) victims() []victim {
+	var list []victim
+	for _, v := range a.kernels.Victims() {
+		list = append(list, victim{v.Name, v.PID, v.Kill})
+	}
+	return append(list, a.processes.victims()...)
+}
+
+func (ps *processes) victims() []victim {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var list []victim
+	for _, p := range ps.all {
+		if p.snapshot().Running {
+			list = append(list, victim{fmt.Sprintf("process %d", p.child.PID), p.child.PID, func() { p.kill("oom") }})
+		}
+	}
+	return list
+}
+
+var meminfoFile = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/meminfo") })
+
+// meminfo reads what the sandbox's kernel says of its memory.
+func meminfo() (used, total int64, err error) {
+	f, err := meminfoFile()
+	if err != nil {
+		return 0, 0, err
+	}
+	buf := make([]byte, 4<<10)
+	n, err := f.ReadAt(buf, 0)
+	if n == 0 {
+		return 0, 0, fmt.Errorf("read meminfo: %w", err)
+	}
+	return parseMeminfo(buf[:n])
+}
+
+func parseMeminfo(b []byte) (used, total int64, err error) {
+	var free int64 = -1
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kb, err := strconv.ParseInt(string(f[1]), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch string(f[0]) {
+		case "MemTotal:":
+			total = kb << 10
+		case "MemAvailable:":
+			free = kb << 10
+		}
+	}
+	if total == 0 || free < 0 {
+		return 0, 0, errors.New("meminfo lacks MemTotal or MemAvailable")
+	}
+	return total - free, total, nil
+}

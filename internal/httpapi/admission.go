@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// errUnauthenticated says nothing about which part of the key was wrong.
+var errUnauthenticated = fault.New(api.CodeUnauthenticated, "unauthorized").
+	WithHint("send a valid key as \"Authorization: Bearer pds_…\"")
+
+// authenticated lets a request through that carries a valid key.
+func (s *Server) authenticated(next handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			secret = ""
+		}
+		who, ok := s.Keys.Check(strings.TrimSpace(secret))
+		if !ok {
+			return errUnauthenticated
+		}
+		stateOf(r.Context()).who = who
+		return next(w, r)
+	}
+}
+
+func owner(r *http.Request) string { return stateOf(r.Context()).who.Owner }
+
+// refuseForeign stops what a web page could send from a browser on this
+// machine: a request by a name that is not ours (DNS rebinding), or from
+// another origin. There are no CORS headers, so answers stay unreadable too.
+func (s *Server) refuseForeign(r *http.Request) error {
+	host := hostname(r.Host)
+	if !s.ownHost(host) {
+		return fault.New(api.CodeDenied, "this server is not called %s", shown(host)).
+			WithHint("use its address, or add the name to allowed_hosts")
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		u, err := url.Parse(origin)
+		if err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return fault.New(api.CodeDenied, "requests from other origins are refused").
+				WithHint("call the API from a program, not from a web page")
+		}
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		return fault.New(api.CodeDenied, "requests from other sites are refused").
+			WithHint("call the API from a program, not from a web page")
+	}
+	return nil
+}
+
+func (s *Server) ownHost(host string) bool {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(strings.Trim(host, "[]")) != nil {
+		return true
+	}
+	return slices.Contains(s.Hosts, "*") || slices.Contains(s.Hosts, host)
+}
+
+// hostname takes the port off a Host header.
+func hostname(hostport string) string {
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		hostport = h
+	}
+	return strings.ToLower(strings.TrimSuffix(hostport, "."))
+}

@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+const (
+	maxBody     = guestapi.MaxJSONBody
+	bodyTime    = 30 * time.Second // for a JSON body to arrive
+	streamStall = 60 * time.Second // without a byte, in either direction of a stream
+)
+
+// decode reads a JSON body into v. An empty body leaves v as it is, because
+// published clients send one for "no options". Unknown fields are ignored,
+// because they send those too.
+func decode(w http.ResponseWriter, r *http.Request, v any) error {
+	raw, err := readBody(w, r, maxBody)
+	if err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // unsupported only in tests without a connection
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	_ = rc.SetReadDeadline(time.Time{})
+	if err != nil {
+		return nil, bodyFault(err, limit)
+	}
+	return raw, nil
+}
+
+// bodyFault says why a body could not be read.
+func bodyFault(err error, limit int64) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return fault.New(api.CodeTooLarge, "the body is larger than %d bytes", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fault.New(api.CodeTimeout, "timeout: the body did not arrive in time")
+	}
+	return fault.Wrap(err, api.CodeInvalid, "the body broke off")
+}
+
+// explain puts an error of the JSON decoder into words that name the field.
+func explain(err error) error {
+	var syntax *json.SyntaxError
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fault.New(api.CodeInvalid, "the body is not valid JSON: %s at byte %d", syntax.Error(), syntax.Offset)
+	case errors.As(err, &wrong):
+		if wrong.Field == "" {
+			return fault.New(api.CodeInvalid, "the body must be a JSON object, not %s", wrong.Value)
+		}
+		return fault.InvalidField(wrong.Field, "%s must be %s, not %s", wrong.Field, jsonName(wrong.Type), wrong.Value)
+	}
+	// Types that decode themselves say "cmd must be …".
+	field, _, _ := strings.Cut(err.Error(), " ")
+	return fault.InvalidField(field, "%s", err.Error())
+}
+
+// jsonName is what a Go type is called in JSON.
+func jsonName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Map:
+		return "an object of strings"
+	}
+	return "an object"
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own types always encode
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(raw, '\n')) // a client that is gone is noticed by the server
+}
+
+func ok(w http.ResponseWriter, v any) error {
+	writeJSON(w, http.StatusOK, v)
+	return nil
+}
+
+func noContent(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// flowing makes a streamed body or response fail when nothing moves for a
+// while, however long the whole takes.
+type flowing struct {
+	rc   *http.ResponseController
+	body io.Reader
+}
+
+func (f flowing) Read(p []byte) (int, error) {
+	_ = f.rc.SetReadDeadline(time.Now().Add(streamStall))
+	n, err := f.body.Read(p)
+	if err != nil {
+		_ = f.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}

@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// statusOf is the one table from error codes to HTTP.
+var statusOf = map[api.Code]int{
+	api.CodeInvalid:         http.StatusBadRequest,
+	api.CodeUnauthenticated: http.StatusUnauthorized,
+	api.CodeDenied:          http.StatusForbidden,
+	api.CodeNotFound:        http.StatusNotFound,
+	api.CodeConflict:        http.StatusConflict,
+	api.CodeTooLarge:        http.StatusRequestEntityTooLarge,
+	api.CodeRateLimited:     http.StatusTooManyRequests,
+	api.CodeInternal:        http.StatusInternalServerError,
+	api.CodeUnsupported:     http.StatusNotImplemented,
+	api.CodeNoCapacity:      http.StatusServiceUnavailable,
+	api.CodeTimeout:         http.StatusGatewayTimeout,
+	api.CodeNoSpace:         http.StatusInsufficientStorage,
+}
+
+// methodError is the one failure whose status is not its code's.
+type methodError struct {
+	err     *fault.Error
+	allowed []string
+}
+
+func (e *methodError) Error() string { return e.err.Error() }
+func (e *methodError) Unwrap() error { return e.err }
+
+func errMethod(r *http.Request, allowed []string) error {
+	e := fault.New(api.CodeInvalid, "%s is not allowed on %s", r.Method, shown(r.URL.Path)).
+		WithHint("allowed: %s", strings.Join(allowed, ", "))
+	return &methodError{e, allowed}
+}
+
+func errNoRoute(r *http.Request) error {
+	return fault.New(api.CodeNotFound, "there is no route %s %s", r.Method, shown(r.URL.Path)).
+		WithHint("every route of this API starts with /v1")
+}
+
+// errStopping is what a request gets that the daemon's end cuts short.
+var errStopping = fault.New(api.CodeNoCapacity, "the server is stopping").
+	WithHint("try again in a moment")
+
+// fail writes an error as the response, or cuts the connection when the
+// response has begun.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	st := stateOf(r.Context())
+	st.err = err
+	if errors.Is(err, http.ErrAbortHandler) || st.wrote {
+		panic(http.ErrAbortHandler)
+	}
+	body, status := s.failure(r, err)
+	h := w.Header()
+	switch status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	var m *methodError
+	if errors.As(err, &m) {
+		h.Set("Allow", strings.Join(m.allowed, ", "))
+		status = http.StatusMethodNotAllowed
+	}
+	writeJSON(w, status, body)
+}
+
+// failure puts an error into the words of the API. What has no kind is ours
+// alone: the caller gets an id to look up in the log.
+func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
+	id := stateOf(r.Context()).id
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			f = fault.New(api.CodeTimeout, "timeout: the sandbox did not answer in time")
+		case r.Context().Err() != nil:
+			f = errStopping // or the client is gone, and nobody reads this
+		default:
+			f = &fault.Error{Code: api.CodeInternal}
+		}
+	}
+	if f.Code == api.CodeInternal {
+		s.Log.LogAttrs(r.Context(), slog.LevelError, "request failed",
+			slog.String("request_id", id), slog.String("route", stateOf(r.Context()).route), slog.Any("error", err))
+		f = fault.New(api.CodeInternal, "internal error; the server's log has it under request id %s", id)
+	}
+	status, ok := statusOf[f.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
+	return &api.Error{Message: f.Message, Code: f.Code, Hint: f.Hint, Field: f.Field, RequestID: id}, status
+}
+
+// shown makes a path of the client's fit for a message.
+func shown(path string) string {
+	if len(path) > 100 {
+		path = path[:100] + "…"
+	}
+	return fmt.Sprintf("%q", path)
+}

@@ -1,0 +1,38 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/pandastack/pandastack/internal/guest"
+)
+
+// relinks is how often a call that changes nothing is asked again when the
+// link to the guest breaks under it.
+const relinks = 3
+
+// withGuest makes a call that may be made again when the link breaks, since it
+// has the same effect once and twice.
+func (s *Server) withGuest(r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {
+	for n := 0; ; n++ {
+		err := s.onceWithGuest(r, call)
+		if n == relinks || !errors.Is(err, guest.ErrLinkLost) || stateOf(r.Context()).wrote && !resumable(r) {
+			return err
+		}
+	}
+}
+
+// resumable is a request whose response goes on where it was: a stream of
+// numbered events.
+func resumable(r *http.Request) bool { return r.PathValue("pid") != "" }
+
+// onceWithGuest makes a call that must not be made twice.
+func (s *Server) onceWithGuest(r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {
+	g, done, err := s.Sandboxes.Guest(r.Context(), owner(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	defer done()
+	return call(r.Context(), g)
+}

@@ -1,0 +1,128 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/auth"
+)
+
+// state is what is known of a request while it is served. It is shared by the
+// handler and the access log of one request and by nobody else.
+type state struct {
+	id    string
+	route string
+	who   auth.Identity
+	wrote bool
+	err   error
+}
+
+type stateKey struct{}
+
+func stateOf(ctx context.Context) *state {
+	st, _ := ctx.Value(stateKey{}).(*state)
+	if st == nil {
+		st = &state{}
+	}
+	return st
+}
+
+// observe gives a request its id, logs it, and turns a panic into a 500.
+func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	start := time.Now()
+	st := &state{id: requestID(r)}
+	r = r.WithContext(context.WithValue(r.Context(), stateKey{}, st))
+	w.Header().Set("X-Request-Id", st.id)
+	rec := &recorder{ResponseWriter: w, state: st}
+	defer func() {
+		p := recover()
+		if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic value, not an error chain
+			s.Log.LogAttrs(r.Context(), slog.LevelError, "panic in a handler",
+				slog.String("request_id", st.id), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			if !st.wrote {
+				s.fail(rec, r, fmt.Errorf("panic: %v", p))
+				p = nil
+			}
+		}
+		s.logAccess(r, rec, time.Since(start))
+		if p != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	next(rec, r)
+}
+
+func (s *Server) logAccess(r *http.Request, rec *recorder, took time.Duration) {
+	level := slog.LevelInfo
+	if rec.status < 400 && (r.URL.Path == "/healthz" || r.URL.Path == "/readyz") {
+		level = slog.LevelDebug
+	}
+	if !s.Log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("request_id", rec.state.id),
+		slog.String("method", r.Method),
+		slog.String("path", r.URL.Path), // without the query: it holds paths of the user's
+		slog.Int("status", rec.status),
+		slog.Int64("bytes", rec.bytes),
+		slog.Float64("ms", float64(took.Microseconds())/1000),
+	}
+	if rec.state.who.Prefix != "" {
+		attrs = append(attrs, slog.String("key", rec.state.who.Prefix))
+	}
+	if err := rec.state.err; err != nil && !errors.Is(err, http.ErrAbortHandler) {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	s.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// requestID takes over the client's id when it is fit for a log line.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	ok := len(id) >= 1 && len(id) <= 64
+	for i := 0; ok && i < len(id); i++ {
+		c := id[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+	}
+	if ok {
+		return id
+	}
+	b := make([]byte, 8)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// recorder remembers what was sent, for the access log.
+type recorder struct {
+	http.ResponseWriter
+	state  *state
+	status int
+	bytes  int64
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *recorder) WriteHeader(status int) {
+	if status >= 200 && !w.state.wrote {
+		w.state.wrote, w.status = true, status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if !w.state.wrote {
+		w.state.wrote, w.status = true, http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}

@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+func pidOf(r *http.Request) (int, error) {
+	pid, err := strconv.Atoi(r.PathValue("pid"))
+	if err != nil || pid <= 0 {
+		return 0, fault.InvalidField("pid", "pid must be a whole number above 0, but is %s", shown(r.PathValue("pid")))
+	}
+	return pid, nil
+}
+
+func (s *Server) listProcesses(w http.ResponseWriter, r *http.Request) error {
+	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
+		list, err := g.Processes(ctx)
+		if err != nil {
+			return err
+		}
+		if list == nil {
+			list = []api.Process{}
+		}
+		return ok(w, list)
+	})
+}
+
+func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
+	var req api.StartProcessRequest
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	if _, err := millis("timeout_ms", req.TimeoutMS); err != nil {
+		return err
+	}
+	if err := checkCommand(req.Cmd, req.CWD, req.Envs, req.User); err != nil {
+		return err
+	}
+	if err := clientName("tag", req.Tag); err != nil {
+		return err
+	}
+	cwd := req.CWD
+	if cwd == "" {
+		cwd = guestapi.Workspace
+	}
+	// Not asked again when the link breaks: it may have started.
+	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
+		p, err := g.StartProcess(ctx, guestapi.StartProcess{
+			Argv: req.Cmd.Args(), Command: req.Cmd, CWD: cwd, Envs: req.Envs, User: req.User,
+			Tag: req.Tag, TimeoutMS: req.TimeoutMS, Stdin: req.Stdin,
+		})
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusCreated, p)
+		return nil
+	})
+}
+
+func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
+		p, err := g.Process(ctx, pid)
+		if err != nil {
+			return err
+		}
+		return ok(w, p)
+	})
+}
+
+func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
+		if err := g.KillProcess(ctx, pid); err != nil {
+			return err
+		}
+		return noContent(w)
+	})
+}
+
+func (s *Server) streamProcess(w http.ResponseWriter, r *http.Request) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	after, err := natural(q, "after", 0)
+	if err != nil {
+		return err
+	}
+	if after == 0 {
+		if after, err = lastEventID(r); err != nil {
+			return err
+		}
+	}
+	return s.events(w, r, s.processEvents(r, pid, after))
+}
+
+// processEvents follows a process, also across a link that breaks.
+func (s *Server) processEvents(r *http.Request, pid int, after int64) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		stopped := false
+		err := s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
+			events, err := g.ProcessEvents(ctx, pid, after, true)
+			if err != nil {
+				return err
+			}
+			defer events.Close()
+			for {
+				e, err := events.Next()
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				after = e.Seq
+				if !yield(e, nil) {
+					stopped = true
+					return nil
+				}
+			}
+		})
+		if err != nil && !stopped {
+			yield(api.Event{}, err)
+		}
+	}
+}
+
+// writeStdin appends the body, of any size, to a process's standard input.
+func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
+		if err := g.WriteStdin(ctx, pid, flowing{http.NewResponseController(w), r.Body}); err != nil {
+			return err
+		}
+		return noContent(w)
+	})
+}
+
+func (s *Server) closeStdin(w http.ResponseWriter, r *http.Request) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
+		if err := g.CloseStdin(ctx, pid); err != nil {
+			return err
+		}
+		return noContent(w)
+	})
+}
+
+func (s *Server) signalProcess(w http.ResponseWriter, r *http.Request) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	var req api.SignalRequest
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := clientName("signal", req.Signal); err != nil {
+		return err
+	}
+	if req.Signal == "" {
+		return fault.InvalidField("signal", "signal is missing").WithHint("SIGTERM, TERM or 15")
+	}
+	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
+		if err := g.SignalProcess(ctx, pid, req.Signal); err != nil {
+			return err
+		}
+		return noContent(w)
+	})
+}

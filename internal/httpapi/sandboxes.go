@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/sandbox"
+)
+
+// Sandboxes is the domain. Every call names the owner that asks; what belongs
+// to another does not exist for them.
+type Sandboxes interface {
+	Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error)
+	Get(ctx context.Context, owner, id string) (api.SandboxInfo, error)
+	List(ctx context.Context, owner string, f sandbox.ListFilter) ([]api.SandboxInfo, error)
+	Kill(ctx context.Context, owner, id string) error
+	Lifecycle(ctx context.Context, owner, id string) (api.Lifecycle, error)
+	PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error)
+	Pause(ctx context.Context, owner, id string) error
+	Resume(ctx context.Context, owner, id string) error
+	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
+	Templates(ctx context.Context) ([]api.TemplateInfo, error)
+}
+
+var _ Sandboxes = (*sandbox.Manager)(nil)
+
+func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
+	var req api.CreateSandboxRequest
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := checkCreate(&req); err != nil {
+		return err
+	}
+	info, err := s.Sandboxes.Create(r.Context(), owner(r), req)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusCreated, info)
+	return nil
+}
+
+func checkCreate(req *api.CreateSandboxRequest) error {
+	for _, err := range []error{
+		noNUL("template", req.Template),
+		noNUL("from_snapshot", req.FromSnapshot),
+		notNegative("ttl_seconds", req.TTLSeconds),
+		notNegative("idle_timeout_seconds", req.IdleTimeoutSeconds),
+		notNegative("cpu", req.CPU),
+		notNegative("memory_mb", req.MemoryMB),
+		notNegative("disk_mb", req.DiskMB),
+		envs("envs", req.Envs),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listSandboxes answers a bare array. ?status=, ?limit= and any number of
+// ?metadata.KEY=VALUE narrow it.
+func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	limit, err := natural(q, "limit", 0)
+	if err != nil {
+		return err
+	}
+	f := sandbox.ListFilter{Status: api.Status(q.Get("status")), Limit: int(min(limit, 1<<20))}
+	if f.Status != "" && !knownStatus[f.Status] {
+		return fault.InvalidField("status", "there is no status %s", shown(string(f.Status)))
+	}
+	for name := range q {
+		if key, found := strings.CutPrefix(name, "metadata."); found {
+			if f.Metadata == nil {
+				f.Metadata = map[string]string{}
+			}
+			f.Metadata[key] = q.Get(name)
+		}
+	}
+	list, err := s.Sandboxes.List(r.Context(), owner(r), f)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []api.SandboxInfo{} // an empty array, never null
+	}
+	return ok(w, list)
+}
+
+var knownStatus = map[api.Status]bool{
+	api.StatusCreating: true, api.StatusRunning: true, api.StatusPaused: true, api.StatusHibernated: true,
+	api.StatusStopping: true, api.StatusDeleted: true, api.StatusFailed: true,
+}
+
+func (s *Server) getSandbox(w http.ResponseWriter, r *http.Request) error {
+	info, err := s.Sandboxes.Get(r.Context(), owner(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return ok(w, info)
+}
+
+func (s *Server) killSandbox(w http.ResponseWriter, r *http.Request) error {
+	if err := s.Sandboxes.Kill(r.Context(), owner(r), r.PathValue("id")); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+func (s *Server) getLifecycle(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.Sandboxes.Lifecycle(r.Context(), owner(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return ok(w, l)
+}
+
+func (s *Server) patchLifecycle(w http.ResponseWriter, r *http.Request) error {
+	var p api.LifecyclePatch
+	if err := decode(w, r, &p); err != nil {
+		return err
+	}
+	if err := notNegative("ttl_seconds", p.TTLSeconds); err != nil {
+		return err
+	}
+	if err := notNegative("idle_timeout_seconds", p.IdleTimeoutSeconds); err != nil {
+		return err
+	}
+	l, err := s.Sandboxes.PatchLifecycle(r.Context(), owner(r), r.PathValue("id"), p)
+	if err != nil {
+		return err
+	}
+	return ok(w, l)
+}
+
+func (s *Server) pauseSandbox(w http.ResponseWriter, r *http.Request) error {
+	if err := s.Sandboxes.Pause(r.Context(), owner(r), r.PathValue("id")); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+func (s *Server) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
+	if err := s.Sandboxes.Resume(r.Context(), owner(r), r.PathValue("id")); err != nil {
+		return err
+	}
+	return noContent(w)
+}

@@ -1,0 +1,171 @@
+// Package httpapi is the HTTP face of PandaStack: it checks who asks, turns
+// requests into calls of the domain and answers, errors and streams into bytes.
+// Package daemon mounts it.
+//
+// It decides nothing about sandboxes; it only refuses what is malformed.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"path"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/auth"
+)
+
+// Options are what a Server is made of.
+type Options struct {
+	Sandboxes Sandboxes
+	Kernels   Kernels
+	Commands  Commands
+	Keys      Keys
+	Version   api.Version
+	Log       *slog.Logger
+
+	// Ready says why the daemon cannot serve yet; nil when it can.
+	Ready func(ctx context.Context) error
+	// Hosts are names the Host header may carry besides localhost and IP
+	// addresses; "*" allows any.
+	Hosts []string
+}
+
+// Keys checks and manages API keys.
+type Keys interface {
+	Check(secret string) (auth.Identity, bool)
+	Create(ctx context.Context, owner, label string) (secret string, key auth.Key, err error)
+	List(owner string) []auth.Key
+	Revoke(ctx context.Context, owner, prefix string) error
+}
+
+var _ Keys = (*auth.Keys)(nil)
+
+// Server answers /v1.
+type Server struct {
+	Options
+	mux *http.ServeMux
+}
+
+// New makes the handler of the whole API.
+func New(o Options) *Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{Options: o, mux: http.NewServeMux()}
+	s.routes()
+	return s
+}
+
+var _ http.Handler = (*Server)(nil)
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.observe(w, r, s.dispatch)
+}
+
+// handler is an HTTP handler whose error becomes the response.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+func (s *Server) routes() {
+	open := func(pattern string, h handler) { s.handle(pattern, h) }
+	open("GET /healthz", s.health)
+	open("GET /readyz", s.ready)
+	open("GET /version", s.version)
+	open("GET /v1/healthz", s.health)
+	open("GET /v1/readyz", s.ready)
+	open("GET /v1/version", s.version)
+
+	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(h)) }
+	locked("GET /v1/me", s.me)
+	locked("GET /v1/me/tokens", s.listKeys)
+	locked("POST /v1/me/tokens", s.createKey)
+	locked("DELETE /v1/me/tokens/{prefix}", s.revokeKey)
+
+	locked("GET /v1/templates", s.listTemplates)
+	locked("GET /v1/templates/{name}", s.getTemplate)
+
+	locked("POST /v1/sandboxes", s.createSandbox)
+	locked("GET /v1/sandboxes", s.listSandboxes)
+	locked("GET /v1/sandboxes/{id}", s.getSandbox)
+	locked("DELETE /v1/sandboxes/{id}", s.killSandbox)
+	locked("GET /v1/sandboxes/{id}/lifecycle", s.getLifecycle)
+	locked("PATCH /v1/sandboxes/{id}/lifecycle", s.patchLifecycle)
+	locked("POST /v1/sandboxes/{id}/pause", s.pauseSandbox)
+	locked("POST /v1/sandboxes/{id}/resume", s.resumeSandbox)
+
+	locked("POST /v1/sandboxes/{id}/exec", s.exec)
+	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)
+
+	locked("GET /v1/sandboxes/{id}/processes", s.listProcesses)
+	locked("POST /v1/sandboxes/{id}/processes", s.startProcess)
+	locked("GET /v1/sandboxes/{id}/processes/{pid}", s.getProcess)
+	locked("DELETE /v1/sandboxes/{id}/processes/{pid}", s.killProcess)
+	locked("GET /v1/sandboxes/{id}/processes/{pid}/stream", s.streamProcess)
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/stdin", s.writeStdin)
+	locked("DELETE /v1/sandboxes/{id}/processes/{pid}/stdin", s.closeStdin)
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/signal", s.signalProcess)
+
+	locked("GET /v1/sandboxes/{id}/fs", s.readFile)
+	locked("PUT /v1/sandboxes/{id}/fs", s.writeFile)
+	locked("DELETE /v1/sandboxes/{id}/fs", s.removeFile)
+	locked("GET /v1/sandboxes/{id}/fs/stat", s.statFile)
+	locked("GET /v1/sandboxes/{id}/fs/dir", s.listDir)
+	locked("POST /v1/sandboxes/{id}/fs/dir", s.makeDir)
+	locked("POST /v1/sandboxes/{id}/fs/move", s.moveFile)
+
+	locked("POST /v1/sandboxes/{id}/repl", s.oneShot)
+	locked("GET /v1/sandboxes/{id}/repl/languages", s.languages)
+	locked("GET /v1/sandboxes/{id}/repl/sessions", s.listContexts)
+	locked("POST /v1/sandboxes/{id}/repl/sessions", s.createContext)
+	locked("GET /v1/sandboxes/{id}/repl/sessions/{cid}", s.getContext)
+	locked("DELETE /v1/sandboxes/{id}/repl/sessions/{cid}", s.closeContext)
+	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/run", s.run)
+	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/run/stream", s.runStream)
+	locked("GET /v1/sandboxes/{id}/repl/sessions/{cid}/executions/{eid}", s.attach)
+	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt", s.interrupt)
+	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
+}
+
+func (s *Server) handle(pattern string, h handler) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		stateOf(r.Context()).route = pattern
+		if err := h(w, r); err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+// dispatch is the mux, with its plain-text answers put into our words.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	if err := s.refuseForeign(r); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	// The mux would redirect an unclean path; nothing of ours sends one.
+	if r.URL.Path != path.Clean(r.URL.Path) {
+		s.fail(w, r, errNoRoute(r))
+		return
+	}
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.unrouted(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// unrouted answers what no route takes: 405 when another method would do.
+func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}
+		if _, pattern := s.mux.Handler(probe); pattern != "" {
+			allowed = append(allowed, m)
+		}
+	}
+	if len(allowed) == 0 {
+		s.fail(w, r, errNoRoute(r))
+		return
+	}
+	s.fail(w, r, errMethod(r, allowed))
+}

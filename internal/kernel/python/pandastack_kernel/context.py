@@ -1,0 +1,204 @@
+"""A context: a fork of the zygote that runs one user's cells, one after the other."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import faulthandler
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from . import libraries, randomness, warmup
+from .display import Outbox, note
+from .interrupts import Interrupts
+from .link import Link, high_descriptor
+from .memory_limit import MemoryLimit
+from .shell import Shell, make_shell
+from .spawning import Spawning
+from .streams import Streams
+from .tracebacks import describe_failure
+
+
+class Context:
+    """Made and prepared once in the zygote; :meth:`live` is the life of each fork."""
+
+    def __init__(self) -> None:
+        self._interrupts = Interrupts()
+        self._link = Link(self._interrupts)
+        self._streams = Streams(self._link)
+        self._limit = MemoryLimit()
+        self._spawning = Spawning(self._link, self._streams, self._limit)
+        self._outbox = Outbox(self._link.send_encoded, lambda: self._link.connected or self._link.mute)
+        self._spawning.install()
+        self._shell: Shell = make_shell(self._outbox)
+        libraries.set_up(self._shell)
+
+    def prepare(self) -> None:
+        """In the zygote, once everything is imported: the first cell of all, with its lazy imports."""
+        self._rehearse()
+
+    def live(self, control: int, sync: int, out: int, err: int) -> int:
+        """Run as a context on these descriptors until the agent closes control. Returns the exit status."""
+        os.setsid()
+        self._owner = os.getpid()
+        self._take(control, sync, out, err)
+        self._interrupts.install()
+        self._streams.restore()
+        self._rehearse()
+        self._link.mute = False
+        while True:
+            frame = self._link.receive()
+            if frame is None:
+                self._end()
+                return 0
+            if frame["op"] == "init":
+                self._init(frame)
+            elif frame["op"] == "run":
+                self._run(frame["id"], frame["code"])
+            elif frame["op"] == "reseed":
+                randomness.reseed(base64.b64decode(frame["entropy"]))
+
+    def _take(self, control: int, sync: int, out: int, err: int) -> None:
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._standard = [high_descriptor(fd) for fd in (null, os.dup(out), os.dup(err))]
+        self._link.connect(
+            socket.socket(fileno=high_descriptor(os.dup(control))),
+            socket.socket(fileno=high_descriptor(os.dup(sync))),
+        )
+        for fd in (control, sync, out, err):
+            if fd > 2:
+                os.close(fd)
+        self._restore_descriptors()
+        faulthandler.enable(file=self._standard[2])
+
+    def _restore_descriptors(self) -> None:
+        for fd, kept in enumerate(self._standard):
+            os.dup2(kept, fd)
+
+    def _init(self, frame: dict[str, Any]) -> None:
+        warnings = []
+        envs = frame.get("envs") or {}
+        os.environ.update(envs)
+        if "TZ" in envs:
+            time.tzset()
+        for folder in reversed(envs.get("PYTHONPATH", "").split(os.pathsep)):
+            if folder and folder not in sys.path:
+                sys.path.insert(1, folder)
+        cwd = frame.get("cwd") or "/"
+        try:
+            os.makedirs(cwd, exist_ok=True)
+            os.chdir(cwd)
+            os.environ["PWD"] = cwd
+        except OSError as error:
+            warnings.append(f"cwd {cwd}: {error.strerror}")
+            os.chdir("/")
+        if frame.get("reseed"):
+            randomness.reseed(base64.b64decode(frame.get("entropy") or ""))
+        self._limit.set(int(frame.get("rlimit_as") or 0))
+        self._spawning.awake = True
+        self._link.send({"op": "ready", **({"warnings": warnings} if warnings else {})})
+
+    def _run(self, run: str, code: str) -> None:
+        self._restore_descriptors()
+        self._streams.restore()
+        self._link.new_cell()
+        self._outbox.begin(run)
+        self._interrupts.install()
+        if self._limit.is_set:
+            self._limit.apply()
+        error: BaseException | None = None
+        try:
+            self._interrupts.armed = True
+            self._link.send({"op": "started", "id": run, "count": self._shell.execution_count})
+            error = self._cell(code)
+        except BaseException as raised:  # an interrupt between the user's code and ours
+            error = raised
+        self._interrupts.disarm()
+        if os.getpid() != self._owner:
+            self._end_fork(error)
+        self._limit.lift()
+        self._restore_descriptors()
+        self._streams.restore()
+        self._outbox.send_updates()
+        frame = self._end_frame(run, error)
+        self._streams.flush()
+        _flush_c()
+        self._link.send(frame)
+
+    def _cell(self, code: str) -> BaseException | None:
+        shell = self._shell
+        shell.shown_error = None
+        result = shell.run_cell(code, store_history=True)
+        return result.error_before_exec or result.error_in_exec or shell.shown_error
+
+    def _end_frame(self, run: str, error: BaseException | None) -> dict[str, Any]:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            note("exit() ends the cell, not the kernel: variables are kept. Restart the context for a fresh one.")
+            error = None
+        if error is None:
+            return {"op": "end", "id": run, "status": "ok"}
+        failure = describe_failure(error)
+        # `%tb` and `%debug` look here.
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        return {
+            "op": "end",
+            "id": run,
+            "status": "error",
+            "error_name": failure.name,
+            "error_value": failure.value,
+            "traceback": failure.traceback,
+        }
+
+    def _end_fork(self, error: BaseException | None) -> None:
+        """A child that user code forked has come to the end of the cell: it must not become a second kernel."""
+        status = 0
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            print(describe_failure(error).traceback, file=sys.stderr)
+            status = 1
+        self._streams.flush()
+        os._exit(status)
+
+    def _end(self) -> None:
+        """The agent has closed the line: give atexit functions a moment, then go."""
+        import atexit
+        import signal
+
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(2)
+        self._limit.lift()
+        atexit._run_exitfuncs()
+        self._streams.flush()
+
+    def _rehearse(self) -> None:
+        """Run a few cells that nobody sees, so that the first real one finds its pages touched."""
+        shell = self._shell
+        before = dict(shell.user_ns), dict(shell.user_ns_hidden)
+        for code in warmup.REHEARSAL:
+            shell.run_cell(code, store_history=True)
+        for namespace, old in zip((shell.user_ns, shell.user_ns_hidden), before, strict=True):
+            namespace.clear()
+            namespace.update(old)
+        history = shell.history_manager
+        history.reset(new_session=False)
+        history.input_hist_parsed[:] = history.input_hist_raw[:] = [""]
+        history._i = history._ii = history._iii = history._i00 = ""
+        hook = shell.displayhook
+        hook._ = hook.__ = hook.___ = ""
+        shell.execution_count = 1
+        shell.last_execution_result = None
+        shell.last_execution_succeeded = True
+        shell.compile._filename_map.clear()
+        shell.shown_error = None
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _flush_c() -> None:
+    """What C code printed without a newline."""
+    _libc.fflush(None)

@@ -1,0 +1,140 @@
+"""A context's line to the guest agent: frames on the control socket, order on the sync socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from typing import Any
+
+from .interrupts import Interrupts
+
+#: The largest frame either side may send, in bytes (PROTOCOL.md).
+FRAME_LIMIT = 24 << 20
+
+_NOTHING, _FRAME = 0, -1
+
+
+class Link:
+    """Sends and receives frames, and keeps the two output streams and the frames in order.
+
+    Until :meth:`connect` it is mute: frames and output vanish, which is what the rehearsal of a spare needs. In a
+    process that the user's code forked it is mute for frames, and output goes straight to the pipes.
+    """
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+        self._control: socket.socket | None = None
+        self._sync: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._last = _NOTHING
+        self.mute = True
+
+    @property
+    def connected(self) -> bool:
+        """Whether frames reach the agent: false in a fork of the user's."""
+        return self._control is not None
+
+    def connect(self, control: socket.socket, sync: socket.socket) -> None:
+        self._control, self._sync = control, sync
+
+    def disconnect(self) -> None:
+        """Forget the sockets: the process is a child that user code forked."""
+        for sock in (self._control, self._sync):
+            if sock is not None:
+                sock.close()
+        self._control = self._sync = None
+        self._lock = threading.Lock()  # another thread may have held the old one
+
+    def send(self, frame: dict[str, Any]) -> None:
+        """Send one frame whole: an interrupt waits until it is out."""
+        self.send_encoded(encode(frame))
+
+    def send_encoded(self, body: bytes) -> None:
+        if self.mute or self._control is None:
+            return
+        with self._interrupts.shield(), self._lock:
+            self._control.sendall(struct.pack(">I", len(body)))
+            self._control.sendall(body)
+            self._last = _FRAME
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next frame, or None when the agent has closed the line."""
+        header = self._read_exactly(4)
+        if header is None:
+            return None
+        (length,) = struct.unpack(">I", header)
+        if length > FRAME_LIMIT:
+            raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
+        body = self._read_exactly(length)
+        return None if body is None else json.loads(body)
+
+    def new_cell(self) -> None:
+        """Nothing was written yet, so the first write needs no order."""
+        self._last = _NOTHING
+
+    def turn_to(self, stream: int) -> None:
+        """Let the agent catch up before writing to another stream than last time, or after a frame."""
+        if self._last == stream:
+            return
+        if self._last == _NOTHING or self._sync is None:
+            self._last = stream
+            return
+        with self._interrupts.shield(), self._lock:
+            self._catch_up()
+            self._last = stream
+
+    def before_spawn(self) -> None:
+        """A child process is about to write by itself: what was sent must not come after it."""
+        if self._last != _FRAME or self._sync is None:
+            return
+        with self._interrupts.shield(), self._lock:
+            self._catch_up()
+            self._last = _NOTHING
+
+    def _catch_up(self) -> None:
+        assert self._sync is not None
+        try:
+            self._sync.sendall(b"s")
+            self._sync.recv(1)
+        except OSError:
+            pass  # the agent is gone; its end of the control socket says so too
+
+    def _read_exactly(self, count: int) -> bytes | None:
+        assert self._control is not None
+        parts = bytearray()
+        while len(parts) < count:
+            try:
+                chunk = self._control.recv(min(count - len(parts), 1 << 20))
+            except ConnectionError:
+                return None
+            if not chunk:
+                return None
+            parts += chunk
+        return bytes(parts)
+
+
+def encode(frame: dict[str, Any]) -> bytes:
+    """The JSON of a frame. Lone surrogates, which UTF-8 has no bytes for, become U+FFFD."""
+    text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), default=str)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def high_descriptor(fd: int) -> int:
+    """Move ``fd`` out of the way of code that closes or reuses small numbers; closed on exec.
+
+    The new number is below the limit on open files and below 1024, so that select() could hold it.
+    """
+    import fcntl
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    floor = 1000 if soft == resource.RLIM_INFINITY or soft > 1024 else max(3, soft - 24)
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor)
+    os.close(fd)
+    return moved

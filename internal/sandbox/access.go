@@ -1,0 +1,187 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+// ListFilter narrows a list. Zero values mean everything.
+type ListFilter struct {
+	Metadata map[string]string // each pair must match
+	Status   api.Status
+	Limit    int
+}
+
+// shown are the states that a list holds. What was killed or expired is gone;
+// what ended by itself is shown with its reason until it is deleted.
+var shown = []store.State{store.Creating, store.Running, store.Paused, store.Stopping, store.Failed}
+
+// find gives the box of a sandbox, nil when only its row may be left. What
+// belongs to somebody else does not exist.
+func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
+	if err := m.started(ctx); err != nil {
+		return nil, err
+	}
+	b := m.box(id)
+	if b == nil {
+		return nil, nil
+	}
+	row := b.get()
+	if row.State == store.Prepared || row.State == store.Pooled || row.Owner == "" && owner != "" || owner != "" && row.Owner != owner {
+		return nil, m.unknown(owner, id)
+	}
+	return b, nil
+}
+
+// row reads the row of a sandbox that has no box.
+func (m *Manager) row(ctx context.Context, owner, id string) (store.Sandbox, error) {
+	row, err := m.cfg.Store.Sandbox(ctx, id)
+	if errors.Is(err, store.ErrNotFound) || err == nil && owner != "" && row.Owner != owner {
+		return row, m.unknown(owner, id)
+	}
+	return row, err
+}
+
+func (m *Manager) unknown(owner, id string) error {
+	var mine []string
+	for _, b := range m.all() {
+		if row := b.get(); row.Owner != "" && (owner == "" || row.Owner == owner) {
+			mine = append(mine, b.id)
+		}
+	}
+	slices.Sort(mine)
+	return errUnknown(id, mine)
+}
+
+// Get describes a sandbox.
+func (m *Manager) Get(ctx context.Context, owner, id string) (api.SandboxInfo, error) {
+	b, err := m.find(ctx, owner, id)
+	if err != nil {
+		return api.SandboxInfo{}, err
+	}
+	if b != nil {
+		return m.info(b.get()), nil
+	}
+	row, err := m.row(ctx, owner, id)
+	if err != nil {
+		return api.SandboxInfo{}, err
+	}
+	if row.State == store.Deleted {
+		return api.SandboxInfo{}, errState(row)
+	}
+	return m.info(row), nil
+}
+
+// List describes the sandboxes of an owner, the newest first.
+func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.SandboxInfo, error) {
+	if err := m.started(ctx); err != nil {
+		return nil, err
+	}
+	states := shown
+	if f.Status != "" {
+		states = nil
+		for _, s := range shown {
+			if status(s) == f.Status {
+				states = []store.State{s}
+			}
+		}
+		if states == nil {
+			return nil, fault.InvalidField("status", "status must be one of creating, running, paused, stopping and failed, but is %.40q", f.Status)
+		}
+	}
+	if f.Limit < 0 {
+		return nil, fault.InvalidField("limit", "limit must not be negative, but is %d", f.Limit)
+	}
+	rows, err := m.cfg.Store.SandboxesOf(ctx, owner, states...)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.SandboxInfo{}
+	for _, row := range rows {
+		if !matches(row.Metadata, f.Metadata) {
+			continue
+		}
+		if f.Limit > 0 && len(out) == f.Limit {
+			break
+		}
+		out = append(out, m.info(row))
+	}
+	return out, nil
+}
+
+func matches(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Guest gives the link to a sandbox's guest for one call. The function must be
+// called when the call is done; until then the sandbox is not idle. While the
+// guest is redialling it waits. When the link breaks in the middle of a call,
+// Guest is simply asked again.
+func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error) {
+	b, err := m.find(ctx, owner, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if b == nil {
+		row, err := m.row(ctx, owner, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, errState(row)
+	}
+	end, err := b.begin(m.cfg.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
+	defer cancel()
+	client, err := b.link.Client(wait)
+	if err == nil {
+		return client, func() { end(m.cfg.Now()) }, nil
+	}
+	end(m.cfg.Now())
+	switch row := b.get(); {
+	case row.State != store.Running:
+		return nil, nil, errState(row)
+	case ctx.Err() != nil:
+		return nil, nil, context.Cause(ctx)
+	case m.life.Err() != nil:
+		return nil, nil, errClosed
+	default:
+		return nil, nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", id, m.cfg.LinkWait).
+			WithHint("it may be out of memory; create a new sandbox")
+	}
+}
+
+// Templates lists what sandboxes can be made from.
+func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
+	list, err := m.tmpls.all(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.TemplateInfo{}
+	for _, t := range list {
+		info := t.Info
+		info.Meta = maps.Clone(info.Meta)
+		out = append(out, info)
+	}
+	return out, nil
+}
+
+// TemplatesInUse names the digests of templates that sandboxes on this host
+// were made from, so that their files stay.
+func (m *Manager) TemplatesInUse(ctx context.Context) (map[string]bool, error) {
+	return m.cfg.Store.Digests(ctx, store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping)
+}

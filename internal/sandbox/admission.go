@@ -1,0 +1,136 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+)
+
+// queue lets a few creates work at once, in order. What waits is bounded in
+// number and in time.
+type queue struct {
+	turns   chan struct{}
+	most    int
+	timeout time.Duration
+
+	mu   sync.Mutex
+	busy int // waiting or at work
+}
+
+func newQueue(at, most int, timeout time.Duration) *queue {
+	return &queue{turns: make(chan struct{}, at), most: most, timeout: timeout}
+}
+
+// wait gives a turn. The function ends it.
+func (q *queue) wait(ctx context.Context) (done func(), err error) {
+	q.mu.Lock()
+	if q.busy >= q.most+cap(q.turns) {
+		q.mu.Unlock()
+		return nil, fault.New(api.CodeNoCapacity, "%d sandboxes are waiting to be created already", q.most).
+			WithHint("try again in %d seconds", 10)
+	}
+	q.busy++
+	q.mu.Unlock()
+	leave := func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.busy--
+	}
+	timer := time.NewTimer(q.timeout)
+	defer timer.Stop()
+	select {
+	case q.turns <- struct{}{}:
+		return sync.OnceFunc(func() { <-q.turns; leave() }), nil
+	case <-timer.C:
+		leave()
+		return nil, fault.New(api.CodeNoCapacity, "the server was too busy to create the sandbox within %s", q.timeout).
+			WithHint("try again in %d seconds", 10)
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// working counts the creates that have their turn: what they will use cannot
+// be seen in the host's memory yet.
+func (q *queue) working() int { return len(q.turns) }
+
+// idle reports whether no create waits or works.
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.busy == 0
+}
+
+// takePlace counts a user's sandbox, or says that there are enough.
+func (m *Manager) takePlace() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.places >= m.cfg.MaxSandboxes {
+		return fault.New(api.CodeNoCapacity, "this server holds its maximum of %d sandboxes", m.cfg.MaxSandboxes).
+			WithHint("kill some that are not needed, or try again later")
+	}
+	m.places++
+	return nil
+}
+
+func (m *Manager) leavePlace() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.places--
+}
+
+// roomy reports whether the host has the memory for n more sandboxes.
+func (m *Manager) roomy(n int) (bool, error) {
+	free, err := m.cfg.MemoryAvailable()
+	if err != nil {
+		return false, fmt.Errorf("reading how much memory is free: %w", err)
+	}
+	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB), nil
+}
+
+// makeRoom sees that there is memory for one more sandbox, if need be by
+// ending what waits in the pools: a user comes first.
+func (m *Manager) makeRoom(ctx context.Context) error {
+	for {
+		ok, err := m.roomy(max(1, m.queue.working()))
+		if err != nil || ok {
+			return err
+		}
+		b := m.takeVictim()
+		if b == nil {
+			return fault.New(api.CodeNoCapacity, "the server has no memory left for another sandbox").
+				WithHint("kill sandboxes that are not needed, or try again in %d seconds", 10)
+		}
+		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id)
+		if err := m.discard(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// memoryAvailable is what the host could give to programs without swapping.
+func memoryAvailable() (int64, error) {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	s := bufio.NewScanner(bytes.NewReader(b))
+	for s.Scan() {
+		f := bytes.Fields(s.Bytes())
+		if len(f) >= 2 && string(f[0]) == "MemAvailable:" {
+			kb, err := strconv.ParseInt(string(f[1]), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("no MemAvailable in /proc/meminfo")
+}

@@ -1,0 +1,138 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+const adopters = 8 // sandboxes that are adopted at once
+
+// adopt takes over what an earlier daemon left: every row is found again or
+// cleaned up, and its events say which. Then everything that has no row goes.
+func (m *Manager) adopt(ctx context.Context) error {
+	rows, err := m.cfg.Store.SandboxesOf(ctx, "",
+		store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(adopters)
+	for _, row := range rows {
+		g.Go(func() error { return m.adoptOne(ctx, row) })
+	}
+	err = g.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		// One sandbox in a bad state must not keep the others from their users.
+		m.log.Error("some sandboxes could neither be adopted nor cleaned up", "error", err)
+	}
+	return m.sweepHost(ctx)
+}
+
+func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
+	switch row.State {
+	case store.Running, store.Paused, store.Pooled:
+		return m.takeOver(ctx, row)
+	case store.Stopping:
+		return m.cleanUp(ctx, row, ending{reason: row.EndReason, detail: row.EndDetail})
+	case store.Creating:
+		// Nobody was told its id, so nobody can use it.
+		return m.cleanUp(ctx, row, ending{reason: reasonCreate, detail: "the daemon ended while it was created"})
+	default:
+		return m.cleanUp(ctx, row, ending{reason: reasonUnused})
+	}
+}
+
+// takeOver makes a running sandbox ours again: its guest finds the new socket
+// at the old place, and what runs in it never noticed.
+func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
+	b := newBox(row)
+	b.turn <- struct{}{}
+	defer b.unlock()
+	m.mu.Lock()
+	m.boxes[b.id] = b
+	if row.Owner != "" || row.State != store.Pooled {
+		m.places++
+		b.place = true
+	}
+	m.mu.Unlock()
+
+	var err error
+	if b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log}); err == nil {
+		b.inst, err = m.cfg.Driver.Adopt(ctx, b.id)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // the next daemon tries again
+	}
+	if err != nil {
+		e := ending{reason: reasonLost, detail: err.Error()}
+		if row.State == store.Pooled {
+			e.reason = reasonUnused
+		}
+		m.log.Warn("a sandbox could not be adopted", "sandbox", b.id, "gone", errors.Is(err, fault.NotFound), "error", err)
+		return m.finish(ctx, b, e)
+	}
+	go m.watch(b, b.inst)
+	if row.State == store.Pooled {
+		m.mu.Lock()
+		m.pool.restored = append(m.pool.restored, b)
+		m.mu.Unlock()
+	}
+	m.log.Info("sandbox adopted", "sandbox", b.id, "state", row.State)
+	m.note(b.id, "adopted", string(row.State))
+	return nil
+}
+
+// cleanUp ends what an earlier daemon did not finish.
+func (m *Manager) cleanUp(ctx context.Context, row store.Sandbox, e ending) error {
+	inst, err := m.cfg.Driver.Adopt(ctx, row.ID)
+	switch {
+	case errors.Is(err, fault.NotFound): // sweepHost removes what is left
+	case err != nil:
+		return fmt.Errorf("looking for what is left of %s: %w", row.ID, err)
+	default:
+		if err := inst.Stop(ctx); err != nil {
+			return fmt.Errorf("ending %s: %w", row.ID, err)
+		}
+	}
+	m.log.Info("sandbox cleaned up", "sandbox", row.ID, "state", row.State, "reason", e.reason)
+	return m.bury(ctx, row, e, row.State)
+}
+
+// sweepHost removes what belongs to no sandbox that we know.
+func (m *Manager) sweepHost(ctx context.Context) error {
+	keep := map[string]bool{}
+	for _, b := range m.all() {
+		keep[b.id] = true
+	}
+	removed, err := m.cfg.Driver.Sweep(ctx, keep)
+	if len(removed) > 0 {
+		m.log.Info("removed what belonged to no sandbox", "what", removed)
+	}
+	if err != nil {
+		m.log.Error("not everything that belongs to no sandbox could be removed", "error", err)
+	}
+	entries, err := os.ReadDir(m.cfg.RunDir)
+	if err != nil {
+		return fmt.Errorf("reading the folder of the links: %w", err)
+	}
+	for _, e := range entries {
+		if keep[e.Name()] {
+			continue
+		}
+		if err := m.removeLinkDir(e.Name()); err != nil {
+			m.log.Warn("a link folder could not be removed", "name", e.Name(), "error", err)
+		}
+	}
+	return nil
+}

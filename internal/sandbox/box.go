@@ -1,0 +1,151 @@
+package sandbox
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+// box is a sandbox that exists on this host: its row and what holds it up.
+type box struct {
+	id   string
+	link *guest.Listener
+
+	// turn is held by whoever changes the state: a create, a claim, a kill, a
+	// pause. It is a channel so that waiting for it can be given up.
+	turn chan struct{}
+
+	// Under turn.
+	prepared driver.Prepared // until it is restored
+	inst     driver.Instance // from then on
+	gone     bool            // nothing of it is left
+
+	// stop ends a create in progress.
+	stop context.CancelFunc
+
+	mu     sync.Mutex
+	row    store.Sandbox
+	calls  int       // in progress
+	usedAt time.Time // when the last call ended or began
+	saved  time.Time // what the store knows of usedAt
+	place  bool      // counts among MaxSandboxes
+}
+
+func newBox(row store.Sandbox) *box {
+	return &box{id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, stop: func() {}}
+}
+
+// lock takes the turn, unless the context ends first.
+func (b *box) lock(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tryLock takes the turn if it is free.
+func (b *box) tryLock() bool {
+	select {
+	case b.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (b *box) unlock() { <-b.turn }
+
+func (b *box) get() store.Sandbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.row
+}
+
+// begin notes a call in progress if the sandbox can take one.
+func (b *box) begin(now time.Time) (end func(now time.Time), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.row.State != store.Running {
+		return nil, errState(b.row)
+	}
+	b.calls++
+	b.usedAt = now
+	var once sync.Once
+	return func(now time.Time) {
+		once.Do(func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.calls--
+			b.usedAt = now
+		})
+	}, nil
+}
+
+// idle is how long nobody has called, 0 while somebody does.
+func (b *box) idle(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.calls > 0 {
+		return 0
+	}
+	return max(0, now.Sub(b.usedAt))
+}
+
+func (m *Manager) linkDir(id string) string { return filepath.Join(m.cfg.RunDir, id) }
+
+// save writes a changed row and, when that worked, makes it the box's own.
+func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...store.State) error {
+	if err := m.cfg.Store.ReplaceSandbox(ctx, row, from...); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.row = row
+	return nil
+}
+
+// note keeps an event. That it cannot is logged and disturbs nobody.
+func (m *Manager) note(id, kind, detail string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	e := store.Event{SandboxID: id, At: m.cfg.Now(), Type: kind, Detail: detail}
+	if err := m.cfg.Store.AddEvent(ctx, e); err != nil {
+		m.log.Warn("event not kept", "sandbox", id, "type", kind, "error", err)
+	}
+}
+
+func (m *Manager) info(row store.Sandbox) api.SandboxInfo {
+	return api.SandboxInfo{
+		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB,
+		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, Persistent: row.Persistent,
+		TTLSeconds: int(row.TTL / time.Second), IdleTimeoutSeconds: int(row.IdleTimeout / time.Second),
+		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, Driver: row.Driver, BootMS: row.BootMS, BootMode: row.BootMode,
+		EndReason: row.EndReason, Generation: row.Generation, Capabilities: m.capabilities(),
+	}
+}
+
+// capabilities names what the driver can do beyond the minimum.
+func (m *Manager) capabilities() []string {
+	var out []string
+	if _, ok := m.cfg.Driver.(driver.Pauser); ok {
+		out = append(out, "pause")
+	}
+	return out
+}
+
+func status(s store.State) api.Status {
+	switch s {
+	case store.Prepared, store.Pooled:
+		return api.StatusCreating // never shown
+	default:
+		return api.Status(s)
+	}
+}

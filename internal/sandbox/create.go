@@ -1,0 +1,341 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+// How a sandbox came to be, for BootMode.
+const (
+	bootPool     = "pool"
+	bootPrepared = "prepared"
+	bootCold     = "cold"
+)
+
+// Create makes a sandbox and returns when its guest answers.
+func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
+	began := time.Now()
+	if err := m.started(ctx); err != nil {
+		return api.SandboxInfo{}, err
+	}
+	w, err := m.wish(ctx, owner, req)
+	if err != nil {
+		return api.SandboxInfo{}, err
+	}
+	done, err := m.work()
+	if err != nil {
+		return api.SandboxInfo{}, err
+	}
+	defer done()
+	defer m.createdOne()
+	if err := m.takePlace(); err != nil {
+		return api.SandboxInfo{}, err
+	}
+	ctx, cancel := m.untilClosed(ctx)
+	defer cancel()
+
+	b, err := m.create(ctx, w, began)
+	if err != nil {
+		m.leavePlace()
+		if m.life.Err() != nil {
+			return api.SandboxInfo{}, errClosed
+		}
+		return api.SandboxInfo{}, err
+	}
+	row := b.get()
+	m.note(row.ID, "created", fmt.Sprintf("from %s, %s, in %.1f ms", row.Template, row.BootMode, row.BootMS))
+	m.log.Info("sandbox created", "sandbox", row.ID, "template", row.Template, "boot_mode", row.BootMode, "boot_ms", row.BootMS)
+	return m.info(row), nil
+}
+
+func (m *Manager) createdOne() {
+	m.mu.Lock()
+	m.created = time.Now()
+	m.mu.Unlock()
+	m.wakePools()
+}
+
+func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, error) {
+	if b := m.createFromPool(ctx, w, began); b != nil {
+		return b, nil
+	}
+	done, err := m.queue.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if b := m.createFromPool(ctx, w, began); b != nil { // filled in the meantime
+		return b, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.CreateTimeout,
+		fault.New(api.CodeTimeout, "the sandbox was not ready within %s", m.cfg.CreateTimeout).WithHint("the server may be overloaded; try again"))
+	defer cancel()
+	if err := m.makeRoom(ctx); err != nil {
+		return nil, err
+	}
+	b, mode, err := m.startOne(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	defer b.unlock()
+	ctx, cancel = b.stoppable(ctx)
+	defer cancel()
+	limits := driver.Limits{CPU: w.cpu, MemoryMB: w.memoryMB, PIDs: w.template.PIDs}
+	client, err := m.restore(ctx, b, limits)
+	if err == nil {
+		err = m.assign(ctx, b, client, w)
+	}
+	if err == nil {
+		err = m.open(ctx, b, mode, began)
+	}
+	if err != nil {
+		return nil, m.abandon(ctx, b, err)
+	}
+	return b, nil
+}
+
+// createFromPool claims a sandbox that runs already, or gives nil.
+func (m *Manager) createFromPool(ctx context.Context, w wish, began time.Time) *box {
+	if !w.fitsRestored() {
+		return nil
+	}
+	for ctx.Err() == nil {
+		b := m.takeRestored(w.template.Info)
+		if b == nil {
+			return nil
+		}
+		err := m.claim(ctx, b, w, began)
+		if err == nil {
+			return b
+		}
+		m.log.Warn("a sandbox of the pool could not be used", "sandbox", b.id, "error", err)
+	}
+	return nil
+}
+
+func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) error {
+	if err := b.lock(ctx); err != nil {
+		return errors.Join(err, m.discard(ctx, b))
+	}
+	defer b.unlock()
+	if b.gone {
+		return errors.New("it has ended")
+	}
+	ctx, cancel := b.stoppable(ctx)
+	defer cancel()
+	err := m.save(ctx, b, m.owned(b.get(), w), store.Pooled)
+	if err != nil {
+		return m.abandon(ctx, b, err)
+	}
+	var client *guest.Client
+	linkCtx, cancelLink := context.WithTimeout(ctx, m.cfg.LinkWait)
+	defer cancelLink()
+	if client, err = b.link.Client(linkCtx); err == nil {
+		err = m.assign(ctx, b, client, w)
+	}
+	if err == nil {
+		err = m.open(ctx, b, bootPool, began)
+	}
+	if err != nil {
+		return m.abandon(ctx, b, err)
+	}
+	return nil
+}
+
+// startOne gives a sandbox that waits to be restored, with its turn taken.
+func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
+	for w.fitsPrepared() {
+		b := m.takePrepared(w.template.Info)
+		if b == nil {
+			break
+		}
+		if err := b.lock(ctx); err != nil {
+			return nil, "", errors.Join(err, m.discard(ctx, b))
+		}
+		err := m.save(ctx, b, m.owned(b.get(), w), store.Prepared)
+		if err == nil {
+			return b, bootPrepared, nil
+		}
+		err = m.abandon(ctx, b, err)
+		b.unlock()
+		m.log.Warn("a prepared sandbox could not be used", "sandbox", b.id, "error", err)
+	}
+	b, err := m.prepare(ctx, m.owned(m.newRow(w.template), w), w.template)
+	return b, bootCold, err
+}
+
+// newRow is the row of a sandbox that nobody has asked for yet.
+func (m *Manager) newRow(t Template) store.Sandbox {
+	return store.Sandbox{
+		ID: newID(), State: store.Prepared, Template: t.Info.Name, Digest: t.Info.Digest, Driver: m.cfg.Driver.Name(),
+		CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, DiskMB: t.Info.DiskMB, PIDs: t.PIDs, CreatedAt: m.cfg.Now(), Generation: 1,
+	}
+}
+
+// owned is the row of a sandbox that was given to a user. Owner and expiry are
+// in it before anything of the user's happens.
+func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
+	now := m.cfg.Now()
+	row.State, row.Owner = store.Creating, w.owner
+	row.CPU, row.MemoryMB, row.DiskMB = w.cpu, w.memoryMB, w.diskMB
+	row.Metadata, row.TTL = w.metadata, w.ttl
+	row.CreatedAt, row.UsedAt, row.ExpiresAt = now, now, now.Add(w.ttl)
+	return row
+}
+
+// prepare writes the row, opens the link and has the driver create the
+// sandbox. The box comes with its turn taken; on failure nothing is left.
+func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*box, error) {
+	if err := m.cfg.Store.AddSandbox(ctx, row); err != nil {
+		return nil, err
+	}
+	b := newBox(row)
+	b.turn <- struct{}{}
+	m.mu.Lock()
+	m.boxes[b.id] = b
+	m.mu.Unlock()
+
+	ctx, cancel := b.stoppable(ctx)
+	defer cancel()
+	var err error
+	b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log})
+	if err == nil {
+		b.prepared, err = m.cfg.Driver.Prepare(ctx, driver.Spec{
+			ID: b.id, Hostname: b.id, Rootfs: t.Rootfs, Snapshot: t.Snapshot, LinkDir: m.linkDir(b.id), Programs: t.Programs,
+			DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
+		})
+	}
+	if err != nil {
+		err = m.abandon(ctx, b, fmt.Errorf("preparing the sandbox: %w", err))
+		b.unlock()
+		return nil, err
+	}
+	return b, nil
+}
+
+// restore lets a prepared sandbox run and waits for its guest.
+func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*guest.Client, error) {
+	inst, err := b.prepared.Restore(ctx, limits)
+	if err != nil {
+		return nil, fmt.Errorf("restoring the sandbox: %w", err)
+	}
+	b.inst, b.prepared = inst, nil
+	go m.watch(b, inst)
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if exit, err := inst.Wait(ctx); err == nil {
+			cancel(fmt.Errorf("the sandbox ended while it started: %s %s", exit.Reason, exit.Detail))
+		}
+	}()
+	client, err := b.link.Client(ctx)
+	if err != nil {
+		if c := context.Cause(ctx); c != nil {
+			err = c
+		}
+		return nil, fmt.Errorf("waiting for the guest: %w", err)
+	}
+	return client, nil
+}
+
+// essential are the steps of an assign without which a sandbox would pass for
+// what it is not.
+var essential = map[string]bool{"clock": true, "random": true, "env": true}
+
+// assign makes the copy into this sandbox and checks each step.
+func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wish) error {
+	row := b.get()
+	random := make([]byte, 64+16)
+	rand.Read(random) // never fails
+	resp, err := client.Assign(ctx, guestapi.AssignRequest{
+		SandboxID: row.ID, Generation: row.Generation, Hostname: row.ID, MachineID: hex.EncodeToString(random[64:]),
+		Envs: w.envs, Metadata: w.metadata, MemoryMB: row.MemoryMB, PIDs: row.PIDs,
+		Reseed: w.reseed, Entropy: random[:64], UnixNano: time.Now().UnixNano(), Spares: w.template.Spares,
+	})
+	if err != nil {
+		return fmt.Errorf("telling the guest who it is: %w", err)
+	}
+	for _, s := range resp.Steps {
+		switch {
+		case s.OK:
+		case essential[s.Name]:
+			return fmt.Errorf("after the restore, step %s failed: %s", s.Name, s.Detail)
+		default:
+			m.log.Warn("a step after the restore failed", "sandbox", b.id, "step", s.Name, "detail", s.Detail)
+			m.note(b.id, "step_failed", s.Name+": "+s.Detail)
+		}
+	}
+	return nil
+}
+
+// open gives the sandbox to its user.
+func (m *Manager) open(ctx context.Context, b *box, mode string, began time.Time) error {
+	row := b.get()
+	row.State, row.BootMode = store.Running, mode
+	row.BootMS = float64(time.Since(began).Microseconds()) / 1000
+	if err := m.save(ctx, b, row, store.Creating); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.place, b.usedAt, b.saved = true, row.UsedAt, row.UsedAt
+	return nil
+}
+
+// abandon undoes a create that failed. The caller holds the turn.
+func (m *Manager) abandon(ctx context.Context, b *box, why error) error {
+	if c := context.Cause(ctx); c != nil && errors.Is(why, context.Canceled) {
+		why = c
+	}
+	return cause(why, m.finish(ctx, b, ending{reason: reasonCreate, detail: why.Error()}))
+}
+
+// stoppable gives a context that a kill of the box ends.
+func (b *box) stoppable(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	b.mu.Lock()
+	b.stop = func() { cancel(errKilled) }
+	b.mu.Unlock()
+	return ctx, func() { cancel(nil) }
+}
+
+var errKilled = fault.New(api.CodeConflict, "the sandbox was killed while it was created")
+
+// untilClosed gives a context that Close ends.
+func (m *Manager) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	undo := context.AfterFunc(m.life, func() { cancel(errClosed) })
+	return ctx, func() { undo(); cancel(nil) }
+}
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghijkmnpqrstuvwx").WithPadding(base32.NoPadding)
+
+// newID makes an id. All have one length, because drivers may match them by
+// prefix, and all are host names.
+func newID() string {
+	b := make([]byte, 10)
+	rand.Read(b) // never fails
+	return "sb-" + idEncoding.EncodeToString(b)
+}
+
+func (m *Manager) removeLinkDir(id string) error {
+	if id == "" || strings.ContainsAny(id, "/.") {
+		return fmt.Errorf("not the id of a sandbox: %q", id)
+	}
+	return os.RemoveAll(m.linkDir(id))
+}

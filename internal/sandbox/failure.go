@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/nearest"
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+var errClosed = fault.New(api.CodeNoCapacity, "the server is shutting down").WithHint("try again in a few seconds")
+
+// errUnknown is for an id that is nobody's, or somebody else's: the two must
+// look the same.
+func errUnknown(id string, mine []string) error {
+	e := fault.New(api.CodeNotFound, "there is no sandbox %.80q", id)
+	if near := nearest.Names(id, mine); len(near) > 0 {
+		return e.WithHint("%s", nearest.Hint(id, mine, "sandboxes"))
+	}
+	return e
+}
+
+// errState says why a sandbox in this state cannot take a call.
+func errState(row store.Sandbox) error {
+	switch row.State {
+	case store.Creating:
+		return fault.New(api.CodeConflict, "sandbox %s is still being created", row.ID).WithHint("try again in a moment")
+	case store.Paused:
+		return fault.New(api.CodeConflict, "sandbox %s is paused", row.ID).WithHint("resume it first")
+	case store.Stopping, store.Deleted, store.Failed:
+		e := fault.New(api.CodeConflict, "sandbox %s has ended: %s", row.ID, reasonWords(row.EndReason))
+		if row.State == store.Deleted {
+			e.Code = api.CodeNotFound
+		}
+		e.Err = &guest.EndedError{Reason: row.EndReason}
+		return e.WithHint("create a new one")
+	default:
+		return fault.New(api.CodeConflict, "sandbox %s is %s", row.ID, row.State)
+	}
+}
+
+// The reasons for an end that are kept in EndReason.
+const (
+	reasonKilled  = "killed"  // somebody asked for it
+	reasonTTL     = "ttl"     // its time was up
+	reasonOOM     = "oom"     // it used more memory than it may
+	reasonCrashed = "crashed" // the sandbox itself failed
+	reasonExited  = "exited"  // its first program ended
+	reasonLost    = "lost"    // gone when the daemon came back
+	reasonCreate  = "create_failed"
+	reasonUnused  = "unused" // from a pool
+)
+
+func reasonWords(reason string) string {
+	switch reason {
+	case reasonKilled:
+		return "it was killed"
+	case reasonTTL:
+		return "its time to live was over"
+	case reasonOOM:
+		return "it used more memory than it may"
+	case reasonCrashed:
+		return "it crashed"
+	case reasonExited:
+		return "its first program ended"
+	case reasonLost:
+		return "it was gone when the server came back"
+	case reasonCreate:
+		return "it could not be created"
+	default:
+		return reason
+	}
+}
+
+func errUnsupported(field, what string) error {
+	e := fault.New(api.CodeUnsupported, "%s is not supported by this server yet", what)
+	e.Field = field
+	return e
+}
+
+// cause joins what went wrong with what went wrong while cleaning up.
+func cause(err, cleanup error) error {
+	if cleanup == nil {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("and cleaning up: %w", cleanup))
+}

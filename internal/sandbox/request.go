@@ -1,0 +1,213 @@
+package sandbox
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/nearest"
+)
+
+const (
+	defaultTemplate = "base"
+	minMemoryMB     = 128
+	minDiskMB       = 16
+	minCPU          = 0.1
+	maxPairs        = 64
+	maxPairKey      = 128
+	maxPairValue    = 4096
+	maxEnvs         = 128 << 10 // bytes in all; a process gets no more
+	templatesFor    = 2 * time.Second
+)
+
+// wish is a create request that was checked and has its defaults.
+type wish struct {
+	owner    string
+	template Template
+	ttl      time.Duration
+	cpu      float64
+	memoryMB int
+	diskMB   int
+	metadata map[string]string
+	envs     map[string]string
+	reseed   bool
+}
+
+// fitsRestored reports whether a sandbox with the template's own limits will
+// do: of one that runs already they cannot be changed.
+func (w wish) fitsRestored() bool {
+	t := w.template.Info
+	return w.fitsPrepared() && w.cpu == t.CPU
+}
+
+// fitsPrepared is the same for one that is not restored yet: what it believes
+// its memory to be and the size of its disk were fixed when it was created.
+func (w wish) fitsPrepared() bool {
+	t := w.template.Info
+	return w.memoryMB == t.MemoryMB && w.diskMB == t.DiskMB
+}
+
+func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {
+	w := wish{owner: owner, reseed: req.Reseed == nil || *req.Reseed, metadata: req.Metadata, envs: req.Envs}
+	var err error
+	if w.ttl, err = m.ttl(req.TTLSeconds, m.cfg.DefaultTTL); err != nil {
+		return w, err
+	}
+	if _, err := m.idleTimeout(req.IdleTimeoutSeconds); err != nil {
+		return w, err
+	}
+	if req.Persistent {
+		return w, errUnsupported("persistent", "a persistent sandbox")
+	}
+	if req.FromSnapshot != "" {
+		return w, errUnsupported("from_snapshot", "creating from a snapshot")
+	}
+	if err := checkPairs("metadata", req.Metadata); err != nil {
+		return w, err
+	}
+	if err := checkEnvs(req.Envs); err != nil {
+		return w, err
+	}
+	name := req.Template
+	if name == "" {
+		name = defaultTemplate
+	}
+	if w.template, err = m.tmpls.find(ctx, name); err != nil {
+		return w, err
+	}
+	t := w.template.Info
+	if w.cpu, err = within("cpu", req.CPU, t.CPU, minCPU, m.cfg.MaxCPU); err != nil {
+		return w, err
+	}
+	if w.memoryMB, err = within("memory_mb", req.MemoryMB, t.MemoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
+		return w, err
+	}
+	w.diskMB, err = within("disk_mb", req.DiskMB, t.DiskMB, minDiskMB, m.cfg.MaxDiskMB)
+	return w, err
+}
+
+func within[T int | float64](field string, v *T, def, least, most T) (T, error) {
+	if v == nil {
+		return def, nil
+	}
+	if *v < least || *v > most || math.IsNaN(float64(*v)) {
+		return 0, fault.InvalidField(field, "%s must be between %v and %v, but is %v", field, least, most, *v)
+	}
+	return *v, nil
+}
+
+func (m *Manager) ttl(seconds *int, def time.Duration) (time.Duration, error) {
+	if seconds == nil {
+		return def, nil
+	}
+	most := int(m.cfg.MaxTTL / time.Second)
+	if *seconds < 1 || *seconds > most {
+		return 0, fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and %d, but is %d", most, *seconds)
+	}
+	return time.Duration(*seconds) * time.Second, nil
+}
+
+// idleTimeout checks the field. What it asks for needs hibernation.
+func (m *Manager) idleTimeout(seconds *int) (time.Duration, error) {
+	if seconds == nil || *seconds == 0 {
+		return 0, nil
+	}
+	if *seconds < 0 || *seconds > math.MaxInt32 {
+		return 0, fault.InvalidField("idle_timeout_seconds", "idle_timeout_seconds must not be negative or absurd, but is %d", *seconds)
+	}
+	return 0, errUnsupported("idle_timeout_seconds", "hibernating an idle sandbox")
+}
+
+func checkPairs(field string, pairs map[string]string) error {
+	if len(pairs) > maxPairs {
+		return fault.InvalidField(field, "%s has %d entries; at most %d are kept", field, len(pairs), maxPairs)
+	}
+	for k, v := range pairs {
+		if k == "" || len(k) > maxPairKey {
+			return fault.InvalidField(field, "a key in %s must have 1 to %d bytes: %.40q", field, maxPairKey, k)
+		}
+		if len(v) > maxPairValue {
+			return fault.InvalidField(field+"."+k, "the value of %s.%s has %d bytes; at most %d are kept", field, k, len(v), maxPairValue)
+		}
+	}
+	return nil
+}
+
+func checkEnvs(envs map[string]string) error {
+	size := 0
+	for k, v := range envs {
+		if k == "" || strings.ContainsAny(k, "=\x00") {
+			return fault.InvalidField("envs", "%.40q cannot be the name of an environment variable", k)
+		}
+		if strings.Contains(v, "\x00") {
+			return fault.InvalidField("envs."+k, "the value of %s holds a NUL byte", k)
+		}
+		size += len(k) + len(v) + 2
+	}
+	if size > maxEnvs {
+		return fault.InvalidField("envs", "envs has %d bytes; a process gets at most %d", size, maxEnvs)
+	}
+	return nil
+}
+
+// templateCache spares creates the reading of files. A name that it does not
+// know is always looked up anew.
+type templateCache struct {
+	from Templates
+	now  func() time.Time
+
+	mu   sync.Mutex
+	list []Template
+	at   time.Time
+}
+
+func (c *templateCache) all(ctx context.Context, fresh bool) ([]Template, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	if !fresh && c.list != nil && now.Sub(c.at) < templatesFor {
+		return c.list, nil
+	}
+	list, err := c.from.Templates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.list, c.at = list, now
+	return list, nil
+}
+
+// find gives a template by name or alias.
+func (c *templateCache) find(ctx context.Context, name string) (Template, error) {
+	var names []string
+	for _, fresh := range []bool{false, true} {
+		list, err := c.all(ctx, fresh)
+		if err != nil {
+			return Template{}, err
+		}
+		names = nil
+		for _, t := range list {
+			if t.Info.Name == name {
+				return t, nil
+			}
+			names = append(names, t.Info.Name)
+		}
+		for _, t := range list {
+			for _, a := range t.Info.Aliases {
+				if a == name {
+					return t, nil
+				}
+				names = append(names, a)
+			}
+		}
+	}
+	e := fault.New(api.CodeNotFound, "there is no template %.80q", name)
+	e.Field = "template"
+	if len(names) == 0 {
+		return Template{}, e.WithHint("no template is built yet; build one with: pandastack template build")
+	}
+	return Template{}, e.WithHint("%s", nearest.Hint(name, names, "templates"))
+}

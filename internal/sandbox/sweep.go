@@ -1,0 +1,126 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pandastack/pandastack/internal/store"
+)
+
+const sweepers = 4 // sandboxes that are ended at once
+
+func (m *Manager) sweepLoop(ctx context.Context) {
+	tick := time.NewTicker(m.cfg.SweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := m.Sweep(ctx); err != nil && ctx.Err() == nil {
+				m.log.Error("sweeping", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Sweep ends what is over its time, tries again what could not be ended, and
+// forgets what ended long ago. It goes by the store and may be called at any
+// time.
+func (m *Manager) Sweep(ctx context.Context) error {
+	now := m.cfg.Now()
+	expired, err := m.cfg.Store.Expired(ctx, now)
+	if err != nil {
+		return err
+	}
+	stuck, err := m.cfg.Store.SandboxesOf(ctx, "", store.Stopping)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(sweepers)
+	for _, row := range expired {
+		g.Go(func() error { return m.expire(ctx, row) })
+	}
+	for _, row := range stuck {
+		g.Go(func() error { return m.retry(ctx, row) })
+	}
+	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention))}
+	return errors.Join(errs...)
+}
+
+// expire ends a sandbox whose time is over, unless it was renewed meanwhile.
+func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
+	b := m.box(row.ID)
+	if b == nil {
+		return ignoreStale(m.bury(ctx, row, ending{reason: reasonLost}, store.Running, store.Paused))
+	}
+	if !b.tryLock() {
+		return nil // at the next sweep
+	}
+	defer b.unlock()
+	if err := m.cfg.Store.Expire(ctx, row.ID, reasonTTL, m.cfg.Now()); err != nil {
+		return ignoreStale(err)
+	}
+	b.mu.Lock()
+	b.row.State, b.row.EndReason = store.Stopping, reasonTTL
+	b.mu.Unlock()
+	return m.finish(ctx, b, ending{reason: reasonTTL})
+}
+
+// retry tries again what could not be ended.
+func (m *Manager) retry(ctx context.Context, row store.Sandbox) error {
+	b := m.box(row.ID)
+	if b == nil {
+		return ignoreStale(m.bury(ctx, row, ending{reason: row.EndReason, detail: row.EndDetail}, store.Stopping))
+	}
+	if !b.tryLock() {
+		return nil
+	}
+	defer b.unlock()
+	return m.finish(ctx, b, ending{reason: row.EndReason, detail: row.EndDetail})
+}
+
+// ignoreStale forgives that somebody else was faster.
+func ignoreStale(err error) error {
+	if errors.Is(err, store.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// saveUse writes when sandboxes were last used, so that a new daemon knows.
+func (m *Manager) saveUse(ctx context.Context) error {
+	var errs []error
+	for _, b := range m.all() {
+		b.mu.Lock()
+		at, due := b.usedAt, b.usedAt.After(b.saved)
+		if due {
+			b.saved = at
+		}
+		b.mu.Unlock()
+		if due {
+			errs = append(errs, m.cfg.Store.Touch(ctx, b.id, at))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) box(id string) *box {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.boxes[id]
+}
+
+func (m *Manager) all() []*box {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*box, 0, len(m.boxes))
+	for _, b := range m.boxes {
+		out = append(out, b)
+	}
+	return out
+}

@@ -1,0 +1,258 @@
+// Package pandastack is the Go client of PandaStack: sandboxes for AI agents
+// with warm Python kernels.
+//
+//	c, err := pandastack.NewClient()
+//	sb, err := c.Create(ctx, pandastack.CreateOptions{Template: "code-interpreter"})
+//	defer sb.Kill(context.WithoutCancel(ctx))
+//	ex, err := sb.RunCode(ctx, "import math; math.pi")
+//	fmt.Println(ex.Text())
+//
+// A cell that raises is an outcome, not an error: look at Execution.Error.
+// Errors of the API are *Error, and errors.Is tells their kinds apart.
+package pandastack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+const userAgent = "pandastack-go"
+
+// Client speaks to one PandaStack server. It may be used by several goroutines.
+type Client struct {
+	base string // with /v1
+	root string // without
+	key  string
+	http *http.Client
+}
+
+// Option changes how a Client finds and reaches its server.
+type Option func(*options)
+
+type options struct {
+	apiURL, apiKey string
+	profile        string
+	http           *http.Client
+	file           string
+}
+
+// WithAPIURL sets the server's address, before environment and file.
+func WithAPIURL(u string) Option { return func(o *options) { o.apiURL = u } }
+
+// WithAPIKey sets the key, before environment and file.
+func WithAPIKey(k string) Option { return func(o *options) { o.apiKey = k } }
+
+// WithProfile takes address and key from a profile of the client
+// configuration, before the environment.
+func WithProfile(name string) Option { return func(o *options) { o.profile = name } }
+
+// WithHTTPClient sets the HTTP client. It should have no timeout of its own:
+// calls take as long as their context allows.
+func WithHTTPClient(c *http.Client) Option { return func(o *options) { o.http = c } }
+
+// NewClient makes a client. The server is found by option, PANDASTACK_API or
+// PANDASTACK_API_URL, the file ~/.config/pandastack/config.json, and is
+// http://127.0.0.1:8080 otherwise; the key by option, PANDASTACK_API_KEY, the
+// same file.
+func NewClient(opts ...Option) (*Client, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	apiURL, apiKey, err := find(o)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(apiURL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("pandastack: the address %q of the server is not of the form http://host:port", apiURL)
+	}
+	root := strings.TrimSuffix(strings.TrimRight(apiURL, "/"), "/v1")
+	c := &Client{root: root, base: root + "/v1", key: apiKey, http: o.http}
+	if c.http == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConnsPerHost = 64
+		t.ResponseHeaderTimeout = 0
+		c.http = &http.Client{Transport: t}
+	}
+	return c, nil
+}
+
+// APIURL is the address of the server, without /v1.
+func (c *Client) APIURL() string { return c.root }
+
+// request makes one and gives the response when its status is a success.
+func (c *Client) request(ctx context.Context, method, path string, q url.Values, body io.Reader, header http.Header) (*http.Response, error) {
+	u := c.base + path
+	if len(q) > 0 {
+		u += "?" + q.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, body)
+	if err != nil {
+		return nil, fmt.Errorf("pandastack: %w", err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	req.Header.Set("User-Agent", userAgent)
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, connectionError(ctx, c.root, err)
+	}
+	if res.StatusCode >= 300 {
+		defer res.Body.Close()
+		return nil, readError(res)
+	}
+	return res, nil
+}
+
+// call sends in as JSON, when it is not nil, and reads the answer into out.
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	var body io.Reader
+	header := http.Header{}
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("pandastack: %w", err)
+		}
+		body = bytes.NewReader(raw)
+		header.Set("Content-Type", "application/json")
+	}
+	if out != nil {
+		header.Set("Accept", "application/json")
+	}
+	res, err := c.request(ctx, method, path, q, body, header)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if out == nil || res.StatusCode == http.StatusNoContent {
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<20)) // so that the connection can be used again
+		return nil
+	}
+	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
+		return connectionError(ctx, c.root, fmt.Errorf("reading the answer: %w", err))
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<10))
+	return nil
+}
+
+// Version asks the server what it is.
+func (c *Client) Version(ctx context.Context) (api.Version, error) {
+	var v api.Version
+	return v, c.call(ctx, http.MethodGet, "/version", nil, nil, &v)
+}
+
+// Me asks whose key the client has.
+func (c *Client) Me(ctx context.Context) (api.Me, error) {
+	var m api.Me
+	return m, c.call(ctx, http.MethodGet, "/me", nil, nil, &m)
+}
+
+// Templates lists what sandboxes can be made from.
+func (c *Client) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
+	var list []api.TemplateInfo
+	return list, c.call(ctx, http.MethodGet, "/templates", nil, nil, &list)
+}
+
+// Template describes one template.
+func (c *Client) Template(ctx context.Context, name string) (api.TemplateInfo, error) {
+	var t api.TemplateInfo
+	return t, c.call(ctx, http.MethodGet, "/templates/"+url.PathEscape(name), nil, nil, &t)
+}
+
+// Keys lists the API keys of the client's owner.
+func (c *Client) Keys(ctx context.Context) ([]api.KeyInfo, error) {
+	var list []api.KeyInfo
+	return list, c.call(ctx, http.MethodGet, "/me/tokens", nil, nil, &list)
+}
+
+// CreateKey makes an API key. Its secret is in the answer and nowhere else.
+func (c *Client) CreateKey(ctx context.Context, label string) (api.NewKey, error) {
+	var k api.NewKey
+	return k, c.call(ctx, http.MethodPost, "/me/tokens", nil, api.CreateKeyRequest{Label: label}, &k)
+}
+
+// RevokeKey ends an API key at once.
+func (c *Client) RevokeKey(ctx context.Context, prefix string) error {
+	return c.call(ctx, http.MethodDelete, "/me/tokens/"+url.PathEscape(prefix), nil, nil, nil)
+}
+
+// CreateOptions say what a sandbox is to be. The zero value is a sandbox of
+// the template "base" with the server's default time to live.
+type CreateOptions = api.CreateSandboxRequest
+
+// Create makes a sandbox and returns when its guest answers.
+func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+	var info api.SandboxInfo
+	if err := c.call(ctx, http.MethodPost, "/sandboxes", nil, o, &info); err != nil {
+		return nil, err
+	}
+	return c.sandbox(info), nil
+}
+
+// Get finds a sandbox.
+func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
+	var info api.SandboxInfo
+	if err := c.call(ctx, http.MethodGet, "/sandboxes/"+url.PathEscape(id), nil, nil, &info); err != nil {
+		return nil, err
+	}
+	return c.sandbox(info), nil
+}
+
+// ListOptions narrow a list of sandboxes. Zero values mean everything.
+type ListOptions struct {
+	Metadata map[string]string // each pair must match
+	Status   api.Status
+	Limit    int
+}
+
+// List describes the owner's sandboxes, the newest first.
+func (c *Client) List(ctx context.Context, o ListOptions) ([]api.SandboxInfo, error) {
+	q := url.Values{}
+	for k, v := range o.Metadata {
+		q.Set("metadata."+k, v)
+	}
+	if o.Status != "" {
+		q.Set("status", string(o.Status))
+	}
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	var list []api.SandboxInfo
+	return list, c.call(ctx, http.MethodGet, "/sandboxes", q, nil, &list)
+}
+
+// Sandbox gives a handle on a sandbox without asking whether it exists.
+func (c *Client) Sandbox(id string) *Sandbox {
+	return c.sandbox(api.SandboxInfo{ID: id})
+}
+
+func (c *Client) sandbox(info api.SandboxInfo) *Sandbox {
+	return &Sandbox{ID: info.ID, Info: info, client: c, path: "/sandboxes/" + url.PathEscape(info.ID)}
+}
+
+// pause waits, unless the context ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,112 @@
+package pandastack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+// FileInfo describes a file or folder in a sandbox.
+type FileInfo = api.FileInfo
+
+func pathQuery(path string) url.Values { return url.Values{"path": {path}} }
+
+// Open streams a file. Close it.
+func (s *Sandbox) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	res, err := s.client.request(ctx, http.MethodGet, s.path+"/fs", pathQuery(path), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
+// ReadFile reads a whole file.
+func (s *Sandbox) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	f, err := s.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(f)
+	if err != nil {
+		return nil, connectionError(ctx, s.client.root, err)
+	}
+	return raw, nil
+}
+
+// WriteFile writes a whole file. Its parents are made.
+func (s *Sandbox) WriteFile(ctx context.Context, path string, content []byte) error {
+	_, err := s.WriteFrom(ctx, path, bytes.NewReader(content))
+	return err
+}
+
+// WriteFrom streams a file of any size into the sandbox. It is there whole or
+// not at all.
+func (s *Sandbox) WriteFrom(ctx context.Context, path string, r io.Reader) (api.WriteResult, error) {
+	var res api.WriteResult
+	return res, s.client.send(ctx, http.MethodPut, s.path+"/fs", pathQuery(path), r, &res)
+}
+
+// Remove removes a file or an empty folder; with recursive, all in it too.
+func (s *Sandbox) Remove(ctx context.Context, path string, recursive bool) error {
+	q := pathQuery(path)
+	if recursive {
+		q.Set("recursive", "1")
+	}
+	return s.client.call(ctx, http.MethodDelete, s.path+"/fs", q, nil, nil)
+}
+
+// Stat describes a file or folder.
+func (s *Sandbox) Stat(ctx context.Context, path string) (FileInfo, error) {
+	var info FileInfo
+	return info, s.client.call(ctx, http.MethodGet, s.path+"/fs/stat", pathQuery(path), nil, &info)
+}
+
+// Exists tells whether there is something at a path.
+func (s *Sandbox) Exists(ctx context.Context, path string) (bool, error) {
+	_, err := s.Stat(ctx, path)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ReadDir lists a folder.
+func (s *Sandbox) ReadDir(ctx context.Context, path string) ([]FileInfo, error) {
+	var list api.DirListing
+	err := s.client.call(ctx, http.MethodGet, s.path+"/fs/dir", pathQuery(path), nil, &list)
+	return list.Entries, err
+}
+
+// Mkdir makes a folder and its parents.
+func (s *Sandbox) Mkdir(ctx context.Context, path string) error {
+	return s.client.call(ctx, http.MethodPost, s.path+"/fs/dir", nil, api.MkdirRequest{Path: path}, nil)
+}
+
+// Move moves a file or folder. With overwrite it replaces what is there.
+func (s *Sandbox) Move(ctx context.Context, from, to string, overwrite bool) error {
+	return s.client.call(ctx, http.MethodPost, s.path+"/fs/move", nil, api.MoveRequest{From: from, To: to, Overwrite: overwrite}, nil)
+}
+
+// send streams a body of bytes.
+func (c *Client) send(ctx context.Context, method, path string, q url.Values, body io.Reader, out any) error {
+	res, err := c.request(ctx, method, path, q, body, http.Header{"Content-Type": {"application/octet-stream"}})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
+		return connectionError(ctx, c.root, fmt.Errorf("reading the answer: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package pandastack
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+// Sandbox is a handle on one sandbox.
+type Sandbox struct {
+	ID   string
+	Info api.SandboxInfo // as of the last call that returned it; Refresh brings it up to date
+
+	client *Client
+	path   string
+}
+
+// Refresh brings Info up to date.
+func (s *Sandbox) Refresh(ctx context.Context) error {
+	var info api.SandboxInfo
+	if err := s.client.call(ctx, http.MethodGet, s.path, nil, nil, &info); err != nil {
+		return err
+	}
+	s.Info = info
+	return nil
+}
+
+// Kill ends the sandbox and everything in it.
+func (s *Sandbox) Kill(ctx context.Context) error {
+	return s.client.call(ctx, http.MethodDelete, s.path, nil, nil, nil)
+}
+
+// Lifecycle tells how long the sandbox still has.
+func (s *Sandbox) Lifecycle(ctx context.Context) (api.Lifecycle, error) {
+	var l api.Lifecycle
+	return l, s.client.call(ctx, http.MethodGet, s.path+"/lifecycle", nil, nil, &l)
+}
+
+// PatchLifecycle changes how long the sandbox has. What is nil stays.
+func (s *Sandbox) PatchLifecycle(ctx context.Context, p api.LifecyclePatch) (api.Lifecycle, error) {
+	var l api.Lifecycle
+	return l, s.client.call(ctx, http.MethodPatch, s.path+"/lifecycle", nil, p, &l)
+}
+
+// SetTTL gives the sandbox this long from now, in whole seconds.
+func (s *Sandbox) SetTTL(ctx context.Context, d time.Duration) (api.Lifecycle, error) {
+	n := int(d / time.Second)
+	return s.PatchLifecycle(ctx, api.LifecyclePatch{TTLSeconds: &n})
+}
+
+// Pause holds the sandbox still. Its memory stays.
+func (s *Sandbox) Pause(ctx context.Context) error {
+	return s.client.call(ctx, http.MethodPost, s.path+"/pause", nil, nil, nil)
+}
+
+// Resume lets a paused sandbox go on.
+func (s *Sandbox) Resume(ctx context.Context) error {
+	return s.client.call(ctx, http.MethodPost, s.path+"/resume", nil, nil, nil)
+}

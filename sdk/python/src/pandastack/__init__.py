@@ -1,0 +1,124 @@
+"""Sandboxes with warm Python kernels for AI agents.
+
+    from pandastack import Sandbox
+
+    with Sandbox.create(template="code-interpreter") as sandbox:
+        ctx = sandbox.create_code_context()
+        ctx.run_code("import pandas as pd; df = pd.DataFrame({'x': [1, 2, 3]})")
+        print(ctx.run_code("df.x.sum()").text)
+
+`AsyncSandbox` has the same names for asyncio. The server and the key are found by argument, in the environment
+(``PANDASTACK_API`` or ``PANDASTACK_API_URL``, ``PANDASTACK_API_KEY``), in ``~/.config/pandastack/config.json``, and the
+server at last at ``http://127.0.0.1:8080``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._sync.client import Client
+from ._sync.commands import Commands, Process
+from ._sync.context import CodeContext, ExecutionStream
+from ._sync.filesystem import Filesystem
+from ._sync.sandbox import Sandbox
+from ._version import VERSION as __version__
+from .errors import (
+    APIConnectionError,
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    CommandError,
+    ConflictError,
+    NotFoundError,
+    PandastackError,
+    RateLimitError,
+    SandboxTimeout,
+    ServerError,
+)
+from .events import Event
+from .execution import Execution, Result
+from .records import (
+    ContextInfo,
+    ExecResult,
+    FileInfo,
+    Lifecycle,
+    ProcessInfo,
+    SandboxInfo,
+    SnapshotID,
+    TemplateInfo,
+    Token,
+    WriteResult,
+)
+
+if TYPE_CHECKING:
+    from ._async.client import AsyncClient as AsyncClient
+    from ._async.commands import AsyncCommands as AsyncCommands
+    from ._async.commands import AsyncProcess as AsyncProcess
+    from ._async.context import AsyncCodeContext as AsyncCodeContext
+    from ._async.context import AsyncExecutionStream as AsyncExecutionStream
+    from ._async.filesystem import AsyncFilesystem as AsyncFilesystem
+    from ._async.sandbox import AsyncSandbox as AsyncSandbox
+
+_ASYNC = {
+    "AsyncClient": "client",
+    "AsyncCodeContext": "context",
+    "AsyncCommands": "commands",
+    "AsyncExecutionStream": "context",
+    "AsyncFilesystem": "filesystem",
+    "AsyncProcess": "commands",
+    "AsyncSandbox": "sandbox",
+}
+
+__all__ = [
+    "APIConnectionError",
+    "AsyncClient",
+    "AsyncCodeContext",
+    "AsyncCommands",
+    "AsyncExecutionStream",
+    "AsyncFilesystem",
+    "AsyncProcess",
+    "AsyncSandbox",
+    "AuthError",
+    "BadRequestError",
+    "CapacityError",
+    "Client",
+    "CodeContext",
+    "CommandError",
+    "Commands",
+    "ConflictError",
+    "ContextInfo",
+    "Event",
+    "ExecResult",
+    "Execution",
+    "ExecutionStream",
+    "FileInfo",
+    "Filesystem",
+    "Lifecycle",
+    "NotFoundError",
+    "PandastackError",
+    "Process",
+    "ProcessInfo",
+    "RateLimitError",
+    "Result",
+    "Sandbox",
+    "SandboxInfo",
+    "SandboxTimeout",
+    "ServerError",
+    "SnapshotID",
+    "TemplateInfo",
+    "Token",
+    "WriteResult",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the asynchronous half, and aiohttp with it, only when somebody asks for it."""
+    module = _ASYNC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"._async.{module}", __name__), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,324 @@
+"""The client: one server, one key, kept connections, and what to do when the connection breaks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, AsyncIterator, Callable, Dict, List, Optional
+
+from .. import _routes as routes
+from .._config import find_endpoint
+from .._request import Request, Response
+from .._retry import GIVE_UP_SECONDS, Backoff
+from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
+from ..events import Event, EventDecoder
+from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
+from .transport import AsyncTransport, shared, sleep
+
+
+class AsyncClient:
+    """A connection to a PandaStack server.
+
+    A sandbox made through `AsyncSandbox.create` finds its client by itself; make one to talk to several servers, or for
+    what belongs to none of the sandboxes: `templates`, `tokens`, `me`.
+
+    Args:
+        api_url: the server. Default: ``PANDASTACK_API`` or ``PANDASTACK_API_URL``, then the configuration file
+            (``~/.config/pandastack/config.json``), then ``http://127.0.0.1:8080``. ``/v1`` is added when missing.
+        api_key: the key. Default: ``PANDASTACK_API_KEY``, then the configuration file.
+        reconnect_seconds: how long calls keep trying while a server that had answered before can't be reached,
+            for instance because it restarts.
+
+    Raises:
+        ValueError: the URL is none.
+    """
+
+    def __init__(
+        self,
+        api_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+        *,
+        reconnect_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        self._endpoint = find_endpoint(api_url, api_key)
+        self._transport = AsyncTransport(self._endpoint)
+        self._reconnect_seconds = reconnect_seconds
+        self._answered = False  # the server was there once: a refused connection may be a restart
+        self.sandboxes = AsyncSandboxes(self)
+        self.templates = AsyncTemplates(self)
+        self.tokens = AsyncTokens(self)
+        self.snapshots = AsyncSnapshots(self)
+
+    @property
+    def api_url(self) -> str:
+        """The server's address, with ``/v1``."""
+        return self._endpoint.url
+
+    async def me(self) -> Dict[str, Any]:
+        """Who the key belongs to, as the server says it.
+
+        Raises:
+            AuthError: the key is missing or wrong.
+        """
+        return (await self._send(routes.me())).object()
+
+    async def version(self) -> Dict[str, Any]:
+        """The server's ``version``, ``commit``, ``go`` and ``driver``. Needs no key."""
+        return (await self._send(routes.version())).object()
+
+    async def close(self) -> None:
+        """Closes the connections. Sandboxes live on."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.api_url!r})"
+
+    async def _send(self, request: Request) -> Response:
+        """The answer to a request; a status of 400 or more raises.
+
+        A request that can't have reached the server, or may be repeated, is sent again for a while.
+        """
+        backoff = self._backoff()
+        while True:
+            try:
+                response = await self._transport.send(request)
+            except APIConnectionError as error:
+                await self._wait(backoff, error, again=request.repeatable)
+                continue
+            self._answered = True
+            if response.status >= 400:
+                raise response.error(request)
+            return response
+
+    async def _events(self, request: Request, until: Optional[float] = None) -> AsyncIterator[Event]:
+        """The events of one connection. With `until` (monotonic), raises _Renew when it has waited too long to keep it."""
+        since = time.monotonic()
+        async with self._transport.stream(request) as answer:
+            self._answered = True
+            if answer.status >= 400:
+                raise Response(answer.status, answer.headers, await answer.read()).error(request)
+            decoder = EventDecoder()
+            async for piece in answer.pieces():
+                for event in _decode(decoder, piece):
+                    yield event
+                now = time.monotonic()
+                if until is not None and now - since > 1 and until - now < request.read_seconds:
+                    raise _Renew  # the next connection is silent no longer than is left
+
+    async def _follow(
+        self,
+        first: Request,
+        again: Callable[[int], Request],
+        *,
+        after: int = 0,
+        broken: Optional[APIConnectionError] = None,
+        until: Optional[float] = None,
+    ) -> AsyncIterator[Event]:
+        """Events without a gap over broken connections: `first` opens the stream, ``again(seq)`` goes on behind it.
+
+        With `broken`, the first connection has failed already. Ends after the last event, or when `until` has come.
+        """
+        backoff = self._backoff()
+        seen, request = after, first
+        if broken is not None:
+            await self._wait(backoff, broken)
+            request = again(seen)
+        while True:
+            try:
+                if until is not None:
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        return
+                    request.read_seconds = min(request.read_seconds, left)
+                async for event in self._events(request, until):
+                    if event.seq and event.seq <= seen:
+                        continue
+                    seen = event.seq or seen
+                    backoff.reset()
+                    yield event
+                    if event.is_last:
+                        return
+                lost: PandastackError = APIConnectionError("the stream ended before its last event")
+            except _Renew:
+                request = again(seen)
+                continue
+            except APIConnectionError as error:
+                if until is not None and error.timed_out:
+                    request = again(seen)
+                    continue
+                lost = error
+            except NotFoundError:
+                if request is first or seen > after:
+                    raise
+                request = first  # the first request never got there; it may be sent again
+                continue
+            except CapacityError as error:
+                if request is first:
+                    raise
+                lost = error  # the server is there but not ready yet
+            await self._wait(backoff, lost)
+            request = again(seen)
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._reconnect_seconds)
+
+    async def _wait(self, backoff: Backoff, error: PandastackError, *, again: bool = True) -> None:
+        """Sleeps before another try, or raises the error when there should be none."""
+        unsent = isinstance(error, APIConnectionError) and not error.sent
+        pause = backoff.pause() if (unsent or again) and self._answered else None
+        if pause is None:
+            raise error
+        await sleep(pause)
+
+
+class _Renew(Exception):
+    """The connection is to be opened anew."""
+
+
+def _decode(decoder: EventDecoder, piece: bytes) -> List[Event]:
+    try:
+        return list(decoder.feed(piece))
+    except ValueError as error:
+        raise ServerError(f"the server sent an event that can't be read: {error}") from None
+
+
+def shared_client(api_url: Optional[str], api_key: Optional[str]) -> AsyncClient:
+    """The client that all sandboxes of a server and key use together."""
+    endpoint = find_endpoint(api_url, api_key)
+    client: AsyncClient = shared(endpoint, lambda: AsyncClient(endpoint.url, endpoint.api_key))
+    return client
+
+
+class AsyncSandboxes:
+    """The sandboxes of a server: ``client.sandboxes``."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def create(self, template: str = "ubuntu-24.04", **options: Any) -> Any:
+        """Makes a sandbox; takes the options of `AsyncSandbox.create` and raises the same errors."""
+        from .sandbox import AsyncSandbox
+
+        return await AsyncSandbox._create(self._client, template, **options)
+
+    async def get(self, id: str) -> Any:
+        """The `AsyncSandbox` with this id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        from .sandbox import AsyncSandbox
+
+        body = (await self._client._send(routes.get_sandbox(id))).object()
+        return AsyncSandbox(self._client, SandboxInfo.from_wire(body))
+
+    async def list(
+        self, metadata: Optional[Dict[str, str]] = None, status: Optional[str] = None, limit: Optional[int] = None
+    ) -> List[Any]:
+        """The sandboxes there are, as a list of `AsyncSandbox`.
+
+        Args:
+            metadata: only those that carry all of these.
+            status: only those in this state, such as "running".
+            limit: at most so many.
+        """
+        from .sandbox import AsyncSandbox
+
+        answer = await self._client._send(routes.list_sandboxes(metadata, status, limit))
+        infos = [SandboxInfo.from_wire(body) for body in answer.items("sandboxes")]
+        wanted = (metadata or {}).items()
+        chosen = [  # a server that doesn't know the filters has sent all
+            info
+            for info in infos
+            if (status is None or info.status == status) and all(info.metadata.get(k) == v for k, v in wanted)
+        ]
+        return [AsyncSandbox(self._client, info) for info in chosen[:limit]]
+
+    async def delete(self, id: str) -> None:
+        """Kills the sandbox with this id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        await self._client._send(routes.kill_sandbox(id))
+
+
+class AsyncTemplates:
+    """What sandboxes can be made from: ``client.templates``."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def list(self) -> List[TemplateInfo]:
+        """All templates."""
+        answer = await self._client._send(routes.list_templates())
+        return [TemplateInfo.from_wire(body) for body in answer.items("templates")]
+
+    async def get(self, name: str) -> TemplateInfo:
+        """The template of this name or alias.
+
+        Raises:
+            NotFoundError: there is none; the message has the nearest names.
+        """
+        return TemplateInfo.from_wire((await self._client._send(routes.get_template(name))).object())
+
+
+class AsyncTokens:
+    """The API keys of the account: ``client.tokens``."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def list(self) -> List[Token]:
+        """All keys, without the secrets."""
+        answer = await self._client._send(routes.list_tokens())
+        return [Token.from_wire(body) for body in answer.items("tokens")]
+
+    async def create(self, label: str) -> Token:
+        """Makes a key. Its `token` is in this answer only.
+
+        Args:
+            label: what it is for, in words.
+        """
+        return Token.from_wire((await self._client._send(routes.create_token(label))).object(), label=label)
+
+    async def delete(self, prefix: str) -> None:
+        """Revokes the key that starts like this.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        await self._client._send(routes.delete_token(prefix))
+
+
+class AsyncSnapshots:
+    """The snapshots that are kept: ``client.snapshots``."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def list(self, sandbox_id: Optional[str] = None) -> List[SnapshotID]:
+        """All snapshots, or those of one sandbox; newest first."""
+        answer = await self._client._send(routes.list_snapshots(sandbox_id))
+        return [SnapshotID.from_wire(body) for body in answer.items("snapshots")]
+
+    async def get(self, id: str) -> SnapshotID:
+        """The snapshot with this id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return SnapshotID.from_wire((await self._client._send(routes.get_snapshot(id))).object())
+
+    async def delete(self, id: str) -> None:
+        """Removes a snapshot.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        await self._client._send(routes.delete_snapshot(id))

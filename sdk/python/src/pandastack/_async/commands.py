@@ -1,0 +1,279 @@
+"""Commands in a sandbox: run one and wait, or start one and keep hold of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
+
+from .. import _checks
+from .. import _routes as routes
+from ..errors import CommandError, NotFoundError, SandboxTimeout
+from ..events import CommandAssembly, Event
+from ..records import ExecResult, ProcessInfo
+from .client import AsyncClient
+from .transport import call
+
+Command = Union[str, List[str]]
+
+
+class AsyncProcess:
+    """A command that was started in the background. It lives in the sandbox, whoever is connected.
+
+    Attributes:
+        pid: its number in the sandbox, good for `AsyncCommands.connect`.
+    """
+
+    def __init__(self, client: AsyncClient, sandbox_id: str, pid: int) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+        self.pid = pid
+
+    async def wait(
+        self,
+        timeout_seconds: Optional[float] = None,
+        *,
+        check: bool = False,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+    ) -> ExecResult:
+        """Waits for its end and returns all of its output.
+
+        Args:
+            timeout_seconds: how long to wait; the process goes on after that. Default: until it ends.
+            check: raise CommandError for a status other than 0.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes, from the start.
+
+        Raises:
+            SandboxTimeout: it did not end in time, or its own deadline ended it; has the output so far.
+            CommandError: with `check`.
+            NotFoundError: no such process or sandbox.
+        """
+        until = None if timeout_seconds is None else time.monotonic() + _checks.seconds("timeout_seconds", timeout_seconds)
+        assembly = CommandAssembly()
+        async for event in self._events(0, until):
+            assembly.add(event)
+            if event.type == "stdout":
+                await call(on_stdout, event.text)
+            elif event.type == "stderr":
+                await call(on_stderr, event.text)
+        if assembly.ended is None:
+            stdout, stderr = assembly.output()
+            words = f"process {self.pid} did not end within {timeout_seconds:g} s; it goes on"
+            raise SandboxTimeout(words, stdout=stdout, stderr=stderr)
+        result, reason = assembly.ended
+        if reason == "timeout":
+            words = f"process {self.pid} was ended at its deadline"
+            raise SandboxTimeout(words, stdout=result.stdout, stderr=result.stderr)
+        return _checked(f"process {self.pid}", result, check)
+
+    def stream(self, after: int = 0) -> AsyncIterator[Event]:
+        """Its output as events (`Event` of type stdout, stderr, gap), the last one of type exit.
+
+        A broken connection is taken up again where it broke.
+
+        Args:
+            after: the number of the last event that you have; 0 for all that is kept.
+        """
+        return self._events(after, None)
+
+    async def send_stdin(self, data: Union[str, bytes], *, close: bool = False) -> None:
+        """Writes to its standard input. It must have been started with ``stdin=True``.
+
+        Args:
+            data: bytes, or str, which is encoded as UTF-8.
+            close: say afterwards that there is no more.
+
+        Raises:
+            ConflictError: its standard input is closed.
+        """
+        if data:
+            await self._client._send(routes.write_stdin(self._sandbox_id, self.pid, data))
+        if close:
+            await self.close_stdin()
+
+    async def close_stdin(self) -> None:
+        """Says that there is no more input."""
+        await self._client._send(routes.close_stdin(self._sandbox_id, self.pid))
+
+    async def send_signal(self, signal: Union[str, int]) -> None:
+        """Sends a signal to it and its children.
+
+        Args:
+            signal: "SIGTERM", "TERM" or 15.
+
+        Raises:
+            NotFoundError: it is not there.
+        """
+        await self._client._send(routes.signal_process(self._sandbox_id, self.pid, signal))
+
+    async def kill(self) -> None:
+        """Kills it and its children. Does nothing when it has ended."""
+        try:
+            await self._client._send(routes.kill_process(self._sandbox_id, self.pid))
+        except NotFoundError:
+            pass
+
+    async def info(self) -> ProcessInfo:
+        """Its command, whether it runs, how it ended.
+
+        Raises:
+            NotFoundError: it is not there.
+        """
+        return ProcessInfo.from_wire((await self._client._send(routes.get_process(self._sandbox_id, self.pid))).object())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(pid={self.pid}, sandbox={self._sandbox_id!r})"
+
+    def _events(self, after: int, until: Optional[float]) -> AsyncIterator[Event]:
+        after = _checks.whole("after", after, least=0)
+        return self._client._follow(
+            routes.stream_process(self._sandbox_id, self.pid, after),
+            lambda seq: routes.stream_process(self._sandbox_id, self.pid, seq),
+            after=after,
+            until=until,
+        )
+
+
+class AsyncCommands:
+    """Commands: ``sandbox.commands``."""
+
+    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+
+    async def run(
+        self,
+        cmd: Command,
+        *,
+        background: bool = False,
+        timeout_seconds: Optional[float] = None,
+        cwd: str = "/workspace",
+        envs: Optional[Dict[str, str]] = None,
+        user: Union[None, str, int] = None,
+        stdin: Union[None, str, bool] = None,
+        check: bool = False,
+        tag: Optional[str] = None,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        timeout: Optional[float] = None,
+    ) -> Any:
+        """Runs a command.
+
+        Args:
+            cmd: a str for the shell (bash), or a list of arguments.
+            background: return an `AsyncProcess` at once instead of waiting.
+            timeout_seconds: its deadline. Default: 60, none in the background. `timeout` means the same.
+            cwd: its working folder.
+            envs: variables beside those of the sandbox.
+            user: a name or number. Default: root.
+            stdin: text for its standard input; True (in the background) to keep it open for `send_stdin`.
+            check: raise CommandError for a status other than 0. Not in the background.
+            tag: a name for it in lists, unique while it runs. In the background.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes. Not in the background.
+
+        Returns:
+            An `ExecResult`, or an `AsyncProcess` in the background.
+
+        Raises:
+            SandboxTimeout: it did not end in time; has the output so far.
+            CommandError: with `check`.
+            NotFoundError: no such sandbox.
+            APIConnectionError: the connection broke; the command may have run.
+        """
+        _checks.callback("on_stdout", on_stdout)
+        _checks.callback("on_stderr", on_stderr)
+        if timeout is not None:
+            if timeout_seconds is not None:
+                raise TypeError("give timeout_seconds or timeout, not both")
+            timeout_seconds = timeout
+        if background:
+            if check or on_stdout is not None or on_stderr is not None:
+                raise TypeError("in the background, give check, on_stdout and on_stderr to Process.wait")
+            return await self._start(cmd, timeout_seconds, cwd, envs, user, stdin, tag)
+        if isinstance(stdin, bool) or tag is not None:
+            raise TypeError("stdin=True and tag= need background=True")
+        timeout_seconds = 60 if timeout_seconds is None else timeout_seconds
+        if on_stdout is None and on_stderr is None:
+            return await self._exec(cmd, timeout_seconds, cwd, envs, user, stdin, check)
+        process = await self._start(cmd, timeout_seconds, cwd, envs, user, stdin or "", None)
+        return await process.wait(check=check, on_stdout=on_stdout, on_stderr=on_stderr)
+
+    async def list(self) -> List[ProcessInfo]:
+        """The processes that were started through the API, ended ones for a while too."""
+        answer = await self._client._send(routes.list_processes(self._sandbox_id))
+        return [ProcessInfo.from_wire(body) for body in answer.items("processes")]
+
+    async def connect(self, pid: int) -> AsyncProcess:
+        """The process with this number, started by whomever through the API.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        await self._client._send(routes.get_process(self._sandbox_id, pid))
+        return AsyncProcess(self._client, self._sandbox_id, pid)
+
+    async def kill(self, pid: int) -> bool:
+        """Kills a process and its children.
+
+        Returns:
+            False when there is none with this number.
+        """
+        try:
+            await self._client._send(routes.kill_process(self._sandbox_id, pid))
+        except NotFoundError:
+            return False
+        return True
+
+    async def _exec(
+        self,
+        cmd: Command,
+        timeout_seconds: float,
+        cwd: str,
+        envs: Optional[Dict[str, str]],
+        user: Union[None, str, int],
+        stdin: Optional[str],
+        check: bool,
+    ) -> ExecResult:
+        request = routes.exec_command(
+            self._sandbox_id, cmd, timeout_seconds=timeout_seconds, cwd=cwd, envs=envs, user=user, stdin=stdin
+        )
+        body = (await self._client._send(request)).object()
+        result = ExecResult.from_wire(body)
+        if body.get("timed_out"):
+            words = f"the command did not end within {timeout_seconds:g} s"
+            raise SandboxTimeout(words, code="timeout", stdout=result.stdout, stderr=result.stderr, response=body)
+        return _checked("the command", result, check)
+
+    async def _start(
+        self,
+        cmd: Command,
+        timeout_seconds: Optional[float],
+        cwd: str,
+        envs: Optional[Dict[str, str]],
+        user: Union[None, str, int],
+        stdin: Union[None, str, bool],
+        tag: Optional[str],
+    ) -> AsyncProcess:
+        request = routes.start_process(
+            self._sandbox_id,
+            cmd,
+            timeout_seconds=timeout_seconds,
+            cwd=cwd,
+            envs=envs,
+            user=user,
+            stdin=bool(stdin),
+            tag=tag,
+        )
+        body = (await self._client._send(request)).object()
+        process = AsyncProcess(self._client, self._sandbox_id, body["pid"])
+        if isinstance(stdin, str) and stdin:
+            await process.send_stdin(stdin, close=True)
+        return process
+
+
+def _checked(what: str, result: ExecResult, checked: bool) -> ExecResult:
+    if checked and result.exit_code != 0:
+        tail = result.stderr.strip()[-400:]
+        words = f"{what} ended with status {result.exit_code}" + (f": {tail}" if tail else "")
+        raise CommandError(words, exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
+    return result

@@ -1,0 +1,241 @@
+"""Code contexts: an interpreter in a sandbox that keeps its state from cell to cell."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, AsyncIterator, Callable, List, Optional
+
+from .. import _checks as check
+from .. import _routes as routes
+from ..errors import APIConnectionError, NotFoundError
+from ..events import Event, ExecutionAssembly
+from ..execution import Execution, Result
+from ..records import ContextInfo
+from .client import AsyncClient
+from .transport import call
+
+
+class AsyncExecutionStream:
+    """The events of a running cell: iterate over it, or `wait` for the outcome.
+
+    A broken connection is taken up again where it broke. Leave a loop early only through `close`, or use it as a
+    context manager; a cell that nobody is attached to is interrupted after 10 s unless it was started with
+    ``detach=True``.
+
+    Attributes:
+        execution_id: the id to attach with.
+    """
+
+    def __init__(self, events: AsyncIterator[Event], execution_id: str) -> None:
+        self.execution_id = execution_id
+        self._events = events
+        self._assembly = ExecutionAssembly(execution_id)
+
+    def __aiter__(self) -> "AsyncExecutionStream":
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._events.__anext__()
+        self._assembly.add(event)
+        return event
+
+    async def wait(self) -> Execution:
+        """Reads to the end and returns the outcome, put together from all events that this stream has seen.
+
+        Raises:
+            APIConnectionError: the server could not be reached again.
+        """
+        async for _ in self:
+            pass
+        if self._assembly.execution is None:
+            raise APIConnectionError("the stream was closed before its last event")
+        return self._assembly.execution
+
+    async def close(self) -> None:
+        """Lets go of the connection. The cell is not stopped by this at once."""
+        await self._events.aclose()  # type: ignore[attr-defined]
+
+    async def __aenter__(self) -> "AsyncExecutionStream":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+
+class AsyncCodeContext:
+    """An interpreter that keeps its state: variables, imports, the working folder. One cell runs at a time, others
+    wait in order. A context manager: it closes itself at the end.
+
+    Attributes:
+        id: its id, good for `AsyncSandbox.context`.
+        language: "python".
+    """
+
+    def __init__(self, client: AsyncClient, sandbox_id: str, id: str, language: str = "python") -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+        self.id = id
+        self.language = language
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float = 30,
+        execution_id: Optional[str] = None,
+        detach: bool = False,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        on_result: Optional[Callable[[Result], Any]] = None,
+    ) -> Execution:
+        """Runs a cell and returns its outcome.
+
+        An exception in the cell, its deadline and a dead interpreter don't raise here: look at `Execution.error` and
+        `Execution.end`. When the connection breaks, or the server restarts, the call goes on waiting; the cell runs
+        once whatever happens.
+
+        Args:
+            code: Python, as in a notebook cell: magics, ``!command`` and top-level ``await`` work.
+            timeout_seconds: the cell's deadline, seconds of running (waiting behind other cells doesn't count).
+            execution_id: an id of your own, at most once for one code. Default: a new UUID.
+            detach: let the cell go on when this client is gone; else it is interrupted 10 s later.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes.
+            on_result: called with each `Result` as it comes.
+
+        Raises:
+            NotFoundError: no such context or sandbox.
+            ConflictError: the execution id was used for other code.
+            RateLimitError: too many cells wait in this context.
+            APIConnectionError: the server could not be reached, or not again within `reconnect_seconds`.
+        """
+        for name, value in (("on_stdout", on_stdout), ("on_stderr", on_stderr), ("on_result", on_result)):
+            check.callback(name, value)
+        execution_id = uuid.uuid4().hex if execution_id is None else execution_id
+        broken: Optional[APIConnectionError] = None
+        if on_stdout is None and on_stderr is None and on_result is None:
+            request = self._run(code, timeout_seconds, execution_id, detach, stream=False)
+            try:
+                return Execution.from_wire((await self._client._send(request)).object())
+            except APIConnectionError as error:
+                broken = error
+        opening = self._run(code, timeout_seconds, execution_id, detach, stream=True)
+        async with self._open(opening, execution_id, 0, broken) as stream:
+            async for event in stream:
+                if event.type == "stdout":
+                    await call(on_stdout, event.text)
+                elif event.type == "stderr":
+                    await call(on_stderr, event.text)
+                elif event.type == "result":
+                    await call(on_result, event.result)
+            return await stream.wait()
+
+    def stream(
+        self,
+        code: str,
+        *,
+        timeout_seconds: float = 30,
+        execution_id: Optional[str] = None,
+        detach: bool = False,
+    ) -> AsyncExecutionStream:
+        """Runs a cell and gives its events as they come; the cell starts with the first step of the iteration.
+
+        Args and errors: as for `run_code`; the errors are raised by the iteration.
+        """
+        execution_id = uuid.uuid4().hex if execution_id is None else execution_id
+        return self._open(self._run(code, timeout_seconds, execution_id, detach, stream=True), execution_id, 0, None)
+
+    def attach(self, execution_id: str, after: int = 0) -> AsyncExecutionStream:
+        """The events of a cell that was started before, finished or not.
+
+        Args:
+            execution_id: of the cell.
+            after: the number of the last event that you have; 0 for all.
+
+        Raises (in the iteration):
+            NotFoundError: no such execution, or it is too long ago.
+        """
+        request = routes.attach(self._sandbox_id, self.id, execution_id, after)
+        return self._open(request, execution_id, after, None)
+
+    async def interrupt(self) -> None:
+        """Interrupts the running cell, which then ends with "interrupted". Does nothing when none runs.
+
+        Raises:
+            NotFoundError: no such context or sandbox.
+        """
+        await self._client._send(routes.interrupt_context(self._sandbox_id, self.id))
+
+    async def restart(self) -> None:
+        """Starts a new interpreter under the same id; the variables are gone.
+
+        Raises:
+            NotFoundError: no such context or sandbox.
+        """
+        await self._client._send(routes.restart_context(self._sandbox_id, self.id))
+
+    async def fork(self, count: Optional[int] = None) -> Any:
+        """Copies the interpreter with all its variables; memory is shared until one of them writes.
+
+        Args:
+            count: how many copies. Default: one.
+
+        Returns:
+            One `AsyncCodeContext`, or a list of them when `count` is given.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        answer = await self._client._send(routes.fork_context(self._sandbox_id, self.id, count))
+        decoded = answer.json()
+        items: List[Any] = decoded if isinstance(decoded, list) else answer.items("children", "contexts")
+        made = [
+            AsyncCodeContext(self._client, self._sandbox_id, item if isinstance(item, str) else item["id"], self.language)
+            for item in items
+        ]
+        return made[0] if count is None else made
+
+    async def info(self) -> ContextInfo:
+        """Its state, how many cells it ran, how many wait.
+
+        Raises:
+            NotFoundError: no such context or sandbox.
+        """
+        return ContextInfo.from_wire((await self._client._send(routes.get_context(self._sandbox_id, self.id))).object())
+
+    async def close(self) -> None:
+        """Ends the interpreter. Does nothing when it has ended already, or with its sandbox."""
+        try:
+            await self._client._send(routes.close_context(self._sandbox_id, self.id))
+        except NotFoundError:
+            pass
+
+    async def __aenter__(self) -> "AsyncCodeContext":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, language={self.language!r}, sandbox={self._sandbox_id!r})"
+
+    def _run(self, code: str, timeout_seconds: float, execution_id: str, detach: bool, *, stream: bool) -> Any:
+        return routes.run(
+            self._sandbox_id,
+            self.id,
+            code,
+            timeout_seconds=timeout_seconds,
+            execution_id=execution_id,
+            detach=detach,
+            stream=stream,
+        )
+
+    def _open(
+        self, opening: Any, execution_id: str, after: int, broken: Optional[APIConnectionError]
+    ) -> AsyncExecutionStream:
+        events = self._client._follow(
+            opening,
+            lambda seq: routes.attach(self._sandbox_id, self.id, execution_id, seq),
+            after=after,
+            broken=broken,
+        )
+        return AsyncExecutionStream(events, execution_id)

@@ -1,0 +1,172 @@
+"""Files of a sandbox. Bytes travel as bytes, in streams, at any size."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import uuid
+from pathlib import Path
+from typing import Any, AsyncIterator, Dict, List, Union
+
+from .. import _routes as routes
+from .._request import Response, Upload
+from ..errors import NotFoundError
+from ..records import FileInfo, WriteResult
+from .client import AsyncClient
+from .transport import write_piece
+
+
+class AsyncFilesystem:
+    """Files: ``sandbox.filesystem``. Paths are absolute."""
+
+    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+
+    async def read(self, path: str) -> bytes:
+        """The whole content. For large files use `download`.
+
+        Raises:
+            NotFoundError: there is none; the message has the nearest names.
+            BadRequestError: a relative path, or no file.
+        """
+        return (await self._client._send(routes.read_file(self._sandbox_id, path))).body
+
+    async def read_text(self, path: str, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The content as text, line ends as they are.
+
+        Raises:
+            UnicodeDecodeError: it is not in this encoding.
+            NotFoundError: there is none.
+        """
+        return (await self.read(path)).decode(encoding, errors)
+
+    async def write(self, path: str, data: Union[str, bytes, Upload]) -> WriteResult:
+        """Writes a file, in one step as seen from inside; missing folders are made.
+
+        Args:
+            path: where to; what is there is replaced and keeps its permissions.
+            data: bytes; str, which is encoded as UTF-8; or an open file, which is streamed from where it stands.
+
+        Raises:
+            BadRequestError: a relative path, or a folder is there.
+            CapacityError: the disk is full (status 507); what was there is unchanged.
+        """
+        answer = await self._client._send(routes.write_file(self._sandbox_id, path, data))
+        return WriteResult.from_wire(answer.object() if answer.body else {"path": path})
+
+    async def upload(self, local: Union[str, Path], remote: str) -> WriteResult:
+        """Streams a local file into the sandbox.
+
+        Raises:
+            OSError: the local file can't be read.
+            CapacityError: the disk is full (status 507).
+        """
+        with open(local, "rb") as file:
+            return await self.write(remote, file)
+
+    async def download(self, remote: str, local: Union[str, Path]) -> int:
+        """Streams a file out of the sandbox; the local one appears when it is complete.
+
+        Returns:
+            Its size in bytes.
+
+        Raises:
+            NotFoundError: there is none.
+            OSError: the local file can't be written.
+            APIConnectionError: the connection broke; nothing is left behind.
+        """
+        target = Path(local)
+        part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+        request = routes.read_file(self._sandbox_id, remote)
+        size = 0
+        try:
+            with open(part, "wb") as file:
+                async with self._client._transport.stream(request) as answer:
+                    if answer.status >= 400:
+                        raise Response(answer.status, answer.headers, await answer.read()).error(request)
+                    async for piece in answer.pieces():
+                        await write_piece(file, piece)
+                        size += len(piece)
+            os.replace(part, target)
+        finally:
+            if part.exists():
+                part.unlink()
+        return size
+
+    async def list(self, path: str = "/") -> List[FileInfo]:
+        """What is in a folder, by name.
+
+        Raises:
+            NotFoundError: there is none.
+            BadRequestError: no folder.
+        """
+        body = (await self._client._send(routes.list_dir(self._sandbox_id, path))).object()
+        folder = body.get("path") or path
+        return [FileInfo.from_wire(entry, folder=folder) for entry in body.get("entries") or []]
+
+    async def stat(self, path: str) -> FileInfo:
+        """What the file or folder is; a link is described itself.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        answer = await self._client._send(routes.stat_file(self._sandbox_id, path))
+        return FileInfo.from_wire(answer.object(), path=path)
+
+    async def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        try:
+            await self.stat(path)
+        except NotFoundError as error:
+            if await self._sandbox_is_gone():
+                raise error
+            return False
+        return True
+
+    async def mkdir(self, path: str) -> None:
+        """Makes a folder and those above it. Does nothing when it is there."""
+        await self._client._send(routes.make_dir(self._sandbox_id, path))
+
+    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Moves or renames a file or folder.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: the target is there, and not `overwrite`.
+        """
+        await self._client._send(routes.move_file(self._sandbox_id, source, target, overwrite))
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Removes a file, or a folder: an empty one, or with `recursive` any.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: the folder is not empty.
+        """
+        await self._client._send(routes.remove_file(self._sandbox_id, path, recursive))
+
+    async def walk(self, path: str = "/") -> AsyncIterator[FileInfo]:
+        """Every file and folder below `path`, a folder before what is in it; links are not followed."""
+        for entry in await self.list(path):
+            whole = FileInfo(**{**entry.__dict__, "path": posixpath.join(path, entry.name)})
+            yield whole
+            if entry.is_dir and entry.mode != "l":
+                async for below in self.walk(whole.path):
+                    yield below
+
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[Dict[str, Any]]:
+        """Changes below a folder as the server tells them, as they happen.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        async for event in self._client._events(routes.watch_files(self._sandbox_id, path, recursive)):
+            yield {"type": event.type, **event.data}
+
+    async def _sandbox_is_gone(self) -> bool:
+        try:
+            await self._client._send(routes.get_sandbox(self._sandbox_id))
+        except NotFoundError:
+            return True
+        return False

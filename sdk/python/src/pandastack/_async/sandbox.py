@@ -1,0 +1,452 @@
+"""The sandbox: where an agent's code runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Callable, Dict, List, Optional, Union
+from urllib.parse import urlsplit
+
+from .. import _checks as check
+from .. import _routes as routes
+from ..errors import NotFoundError
+from ..execution import Execution, Result
+from ..records import ContextInfo, ExecResult, Lifecycle, SandboxInfo, SnapshotID
+from .client import AsyncClient, shared_client
+from .commands import AsyncCommands, Command
+from .context import AsyncCodeContext
+from .filesystem import AsyncFilesystem
+
+DEFAULT_CONTEXT = "default"
+
+
+class AsyncSandbox:
+    """A Linux of its own with a warm Python interpreter. Made by `create`, found by `get` and `list`.
+
+    A context manager: it kills the sandbox at the end.
+
+    Attributes:
+        info: the `SandboxInfo` as last heard; `refresh` asks anew. Its parts are also here: `id`, `template`,
+            `status`, `metadata`, `created_at`, `expires_at`.
+        filesystem: its files.
+        commands: its commands.
+    """
+
+    def __init__(self, client: AsyncClient, info: SandboxInfo) -> None:
+        self._client = client
+        self.info = info
+        self.filesystem = AsyncFilesystem(client, info.id)
+        self.commands = AsyncCommands(client, info.id)
+
+    @classmethod
+    async def create(
+        cls,
+        template: str = "ubuntu-24.04",
+        *,
+        from_snapshot: Optional[str] = None,
+        ttl_seconds: Optional[int] = None,
+        idle_timeout_seconds: Optional[int] = None,
+        persistent: bool = False,
+        metadata: Optional[Dict[str, str]] = None,
+        envs: Optional[Dict[str, str]] = None,
+        cpu: Optional[float] = None,
+        memory_mb: Optional[int] = None,
+        disk_mb: Optional[int] = None,
+        network: Any = None,
+        secrets: Any = None,
+        volumes: Any = None,
+        reseed: bool = True,
+        api_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+    ) -> "AsyncSandbox":
+        """Makes a sandbox; it answers when this returns.
+
+        Args:
+            template: what it is made from: "code-interpreter" has the Python stack; "ubuntu-24.04" is an alias of
+                "base".
+            from_snapshot: a snapshot's id, instead of `template`.
+            ttl_seconds: its life on the wall clock, until `set_ttl`. Default: 300; the server has a ceiling.
+            idle_timeout_seconds: hibernate it when nobody calls for so long. Default: never.
+            persistent: hibernate instead of kill when its life is over.
+            metadata: strings to find it by.
+            envs: variables for its cells and commands.
+            cpu: cores. memory_mb, disk_mb: MiB. Default: the template's. Others than the template's own make the
+                create slower, since it misses the pool.
+            network, secrets, volumes: handed to the server as they are; one that can't do it answers 400 or 501.
+            reseed: make random state new; False keeps what the template had.
+            api_url, api_key: the server and the key. Default: as for `AsyncClient`.
+
+        Raises:
+            TypeError, ValueError: an argument is of the wrong type or out of range.
+            AuthError: the key is missing or wrong.
+            NotFoundError: no such template or snapshot; the message has the nearest names.
+            CapacityError, RateLimitError: no room; `retry_after` says when to try again.
+            APIConnectionError: the server can't be reached.
+        """
+        return await cls._create(
+            shared_client(api_url, api_key),
+            template,
+            from_snapshot=from_snapshot,
+            ttl_seconds=ttl_seconds,
+            idle_timeout_seconds=idle_timeout_seconds,
+            persistent=persistent,
+            metadata=metadata,
+            envs=envs,
+            cpu=cpu,
+            memory_mb=memory_mb,
+            disk_mb=disk_mb,
+            network=network,
+            secrets=secrets,
+            volumes=volumes,
+            reseed=reseed,
+        )
+
+    @classmethod
+    async def _create(cls, client: AsyncClient, template: str, **options: Any) -> "AsyncSandbox":
+        defaults: Dict[str, Any] = dict.fromkeys(
+            (
+                "from_snapshot",
+                "ttl_seconds",
+                "idle_timeout_seconds",
+                "metadata",
+                "envs",
+                "cpu",
+                "memory_mb",
+                "disk_mb",
+                "network",
+                "secrets",
+                "volumes",
+            )
+        )
+        defaults.update(persistent=False, reseed=True)
+        request = routes.create_sandbox(template=template, **{**defaults, **options})
+        return cls(client, SandboxInfo.from_wire((await client._send(request)).object()))
+
+    @classmethod
+    async def get(cls, id: str, *, api_url: Optional[str] = None, api_key: Optional[str] = None) -> "AsyncSandbox":
+        """The sandbox with this id.
+
+        Raises:
+            NotFoundError: there is none; the message has the nearest ids.
+        """
+        sandbox: AsyncSandbox = await shared_client(api_url, api_key).sandboxes.get(id)
+        return sandbox
+
+    @classmethod
+    async def list(
+        cls,
+        metadata: Optional[Dict[str, str]] = None,
+        status: Optional[str] = None,
+        limit: Optional[int] = None,
+        *,
+        api_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+    ) -> List["AsyncSandbox"]:
+        """The sandboxes there are.
+
+        Args:
+            metadata: only those that carry all of these.
+            status: only those in this state, such as "running".
+            limit: at most so many.
+        """
+        return await shared_client(api_url, api_key).sandboxes.list(metadata, status, limit)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.info.id
+
+    @property
+    def template(self) -> str:
+        """The template it was made from."""
+        return self.info.template
+
+    @property
+    def status(self) -> str:
+        """Its state as last heard: "running" and so on, see `SandboxInfo`."""
+        return self.info.status
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        """The strings it was created with."""
+        return self.info.metadata
+
+    @property
+    def created_at(self) -> Optional[datetime]:
+        """When it was made, an aware datetime, None when unknown."""
+        return self.info.created_at
+
+    @property
+    def expires_at(self) -> Optional[datetime]:
+        """When its life is over, an aware datetime, None when unknown."""
+        return self.info.expires_at
+
+    async def refresh(self) -> SandboxInfo:
+        """Asks the server for its state anew; the answer is also in `info` from then on.
+
+        Raises:
+            NotFoundError: it is gone.
+        """
+        self.info = SandboxInfo.from_wire((await self._client._send(routes.get_sandbox(self.id))).object())
+        return self.info
+
+    # Code
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        timeout_seconds: float = 30,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        on_result: Optional[Callable[[Result], Any]] = None,
+    ) -> Execution:
+        """Runs a cell in the context "default", which keeps its state from call to call.
+
+        Args:
+            code: as for `AsyncCodeContext.run_code`.
+            language: "python", or one of the server's others ("bash", "javascript"), which run once, keep no state
+                and call none of the callbacks.
+            timeout_seconds: the cell's deadline.
+            on_stdout, on_stderr, on_result: called as the output comes.
+
+        Raises: as `AsyncCodeContext.run_code`.
+        """
+        language = check.language(language)
+        if language == "python":
+            default = AsyncCodeContext(self._client, self.id, DEFAULT_CONTEXT)
+            return await default.run_code(
+                code,
+                timeout_seconds=timeout_seconds,
+                on_stdout=on_stdout,
+                on_stderr=on_stderr,
+                on_result=on_result,
+            )
+        answer = await self._client._send(routes.run_once(self.id, language, code, timeout_seconds))
+        return Execution.from_wire(answer.object())
+
+    async def create_code_context(
+        self, language: str = "python", *, cwd: str = "/workspace", envs: Optional[Dict[str, str]] = None
+    ) -> AsyncCodeContext:
+        """Makes an interpreter of its own that keeps its state.
+
+        Args:
+            language: "python".
+            cwd: the folder it starts in.
+            envs: variables beside those of the sandbox.
+
+        Raises:
+            BadRequestError: the template has no such language.
+            RateLimitError: there are too many.
+        """
+        body = (await self._client._send(routes.create_context(self.id, language, cwd, envs))).object()
+        return AsyncCodeContext(self._client, self.id, body["id"], body.get("language") or "python")
+
+    async def contexts(self) -> List[AsyncCodeContext]:
+        """The interpreters there are, each with its state as of now in `AsyncCodeContext.info`."""
+        answer = await self._client._send(routes.list_contexts(self.id))
+        infos = [ContextInfo.from_wire(body) for body in answer.items("contexts", "sessions")]
+        return [AsyncCodeContext(self._client, self.id, info.id, info.language) for info in infos]
+
+    async def context(self, id: str = DEFAULT_CONTEXT) -> AsyncCodeContext:
+        """The interpreter with this id; "default" is made on first use.
+
+        Raises:
+            NotFoundError: there is none; the message has those there are.
+        """
+        if id == DEFAULT_CONTEXT:
+            return AsyncCodeContext(self._client, self.id, id)
+        info = ContextInfo.from_wire((await self._client._send(routes.get_context(self.id, id))).object())
+        return AsyncCodeContext(self._client, self.id, info.id, info.language)
+
+    # Commands
+
+    async def exec(
+        self,
+        cmd: Command,
+        *,
+        timeout_seconds: float = 60,
+        cwd: str = "/workspace",
+        envs: Optional[Dict[str, str]] = None,
+        user: Union[None, str, int] = None,
+        stdin: Optional[str] = None,
+        check: bool = False,
+    ) -> ExecResult:
+        """Runs a command and waits for it.
+
+        Args:
+            cmd: a str for the shell (bash), or a list of arguments.
+            timeout_seconds: its deadline.
+            cwd: its working folder.
+            envs: variables beside those of the sandbox.
+            user: a name or number. Default: root.
+            stdin: text for its standard input. Default: none.
+            check: raise CommandError for a status other than 0.
+
+        Raises:
+            SandboxTimeout: it did not end in time; has the output so far.
+            CommandError: with `check`.
+            NotFoundError: no such sandbox.
+            APIConnectionError: the connection broke; the command may have run.
+        """
+        return await self.commands._exec(cmd, timeout_seconds, cwd, envs, user, stdin, check)
+
+    # Life
+
+    async def kill(self) -> None:
+        """Ends the sandbox and all in it. Does nothing when it is gone."""
+        try:
+            await self._client._send(routes.kill_sandbox(self.id))
+        except NotFoundError:
+            pass
+
+    async def set_ttl(self, seconds: int) -> Lifecycle:
+        """Gives it so many seconds from now.
+
+        Raises:
+            BadRequestError: more than the server's ceiling.
+        """
+        return Lifecycle.from_wire((await self._client._send(routes.set_ttl(self.id, seconds))).object())
+
+    async def set_persistent(self, persistent: bool) -> Lifecycle:
+        """Whether it is hibernated instead of killed when its life is over."""
+        return Lifecycle.from_wire((await self._client._send(routes.set_persistent(self.id, persistent))).object())
+
+    async def lifecycle(self) -> Lifecycle:
+        """How long it has, and how long nobody has called."""
+        return Lifecycle.from_wire((await self._client._send(routes.get_lifecycle(self.id))).object())
+
+    async def pause(self) -> None:
+        """Stops all in it until `resume`; memory is kept. Cells and commands are refused meanwhile (ConflictError)."""
+        await self._client._send(routes.change_state(self.id, "pause"))
+
+    async def resume(self) -> None:
+        """Lets it go on after `pause`."""
+        await self._client._send(routes.change_state(self.id, "resume"))
+
+    async def hibernate(self) -> None:
+        """Saves it to disk and frees its memory; any call wakes it.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        await self._client._send(routes.change_state(self.id, "hibernate"))
+
+    async def wake(self) -> None:
+        """Brings it back after `hibernate`.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        await self._client._send(routes.change_state(self.id, "wake"))
+
+    async def snapshot(self, name: Optional[str] = None, metadata: Optional[Dict[str, str]] = None) -> SnapshotID:
+        """Keeps its files and memory as they are now, for ``create(from_snapshot=…)``.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        return SnapshotID.from_wire((await self._client._send(routes.snapshot(self.id, name, metadata))).object())
+
+    async def fork(self, count: Optional[int] = None, *, metadata: Optional[Dict[str, str]] = None) -> Any:
+        """Copies it as it is now, with its interpreters and their variables.
+
+        Args:
+            count: how many copies. Default: one.
+            metadata: strings for the copies.
+
+        Returns:
+            One `AsyncSandbox`, or a list of them when `count` is given.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        answer = await self._client._send(routes.fork(self.id, count, metadata))
+        made = await self._children(answer.json())
+        return made[0] if count is None else made
+
+    async def fork_tree(self, count: int = 2, *, metadata: Optional[Dict[str, str]] = None) -> List["AsyncSandbox"]:
+        """Copies it into a tree of branches, of which `promote` keeps one.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        return await self._children((await self._client._send(routes.fork_tree(self.id, count, metadata))).json())
+
+    async def promote(self, *, cleanup_siblings: bool = False, tree_id: Optional[str] = None) -> Dict[str, Any]:
+        """Makes this branch of a tree the one that stays.
+
+        Returns:
+            ``{"winner", "tree_id", "deleted": [ids], "failures": {id: message}}``
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        return (await self._client._send(routes.promote(self.id, cleanup_siblings, tree_id))).object()
+
+    async def _children(self, decoded: Any) -> List["AsyncSandbox"]:
+        if isinstance(decoded, dict):
+            for name in ("children", "items", "sandboxes"):
+                if isinstance(decoded.get(name), list):
+                    decoded = decoded[name]
+                    break
+            else:
+                decoded = [decoded.get("sandbox") or decoded]
+        made = []
+        for child in decoded or []:
+            if isinstance(child, str):
+                child = {"id": child}
+            # What the answer leaves out is as in the parent; addresses and times are the child's own.
+            known = {"template": self.template, "status": "running", "metadata": dict(self.metadata), **child}
+            made.append(type(self)(self._client, SandboxInfo.from_wire(known)))
+        return made
+
+    # Ways in and what it says
+
+    def preview_url(self, port: int, scheme: str = "https") -> str:
+        """The address under which a server's port is seen from outside; no call is made."""
+        host = urlsplit(self._client.api_url).hostname or ""
+        suffix = host[4:] if host.startswith("api.") else host
+        return f"{scheme}://{check.port(port)}-{self.id}.{suffix}"
+
+    async def signed_preview_url(self, port: int, ttl_seconds: int = 3600, paths: Optional[List[str]] = None) -> str:
+        """An address with a token in it, for whoever has it.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        answer = await self._client._send(routes.signed_preview(self.id, port, ttl_seconds, paths))
+        return str(answer.object()["url"])
+
+    async def ports(self) -> List[int]:
+        """The ports that something in it listens on.
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        items = (await self._client._send(routes.ports(self.id))).items("ports")
+        return [item if isinstance(item, int) else item["port"] for item in items]
+
+    async def preview_urls(self) -> Dict[int, str]:
+        """`preview_url` for each of `ports`."""
+        return {port: self.preview_url(port) for port in await self.ports()}
+
+    async def logs(self, stream: str = "both") -> str:
+        """What the sandbox itself has logged.
+
+        Args:
+            stream: "stdout", "stderr" or "both".
+
+        Raises:
+            ServerError: this server can't do it (status 501).
+        """
+        return (await self._client._send(routes.logs(self.id, stream))).body.decode("utf-8", "replace")
+
+    async def __aenter__(self) -> "AsyncSandbox":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.kill()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, template={self.template!r}, status={self.status!r})"

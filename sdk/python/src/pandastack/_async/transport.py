@@ -1,0 +1,168 @@
+"""The asynchronous transport: aiohttp, one pool of kept connections for a server and an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import asynccontextmanager
+from typing import Any, AsyncIterator, Callable, Dict, Optional
+
+import aiohttp
+from yarl import URL
+
+from .._config import Endpoint
+from .._request import CHUNK, CONNECT_SECONDS, Request, Response, Upload, body_size, read_piece
+from ..errors import APIConnectionError
+
+
+class AsyncStreamResponse:
+    """An answer whose body comes in pieces."""
+
+    def __init__(self, raw: aiohttp.ClientResponse, describe: Callable[[Exception], APIConnectionError]) -> None:
+        self._raw = raw
+        self._describe = describe
+        self.status = raw.status
+        self.headers = _lower(raw)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises APIConnectionError when it breaks."""
+        try:
+            async for piece in self._raw.content.iter_any():
+                yield piece
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise self._describe(error) from error
+
+    async def read(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
+
+
+class AsyncTransport:
+    """Sends requests to one server. Belongs to the event loop that it is first used in."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._session: Optional[aiohttp.ClientSession] = None
+        self._keeper: Optional[Any] = None
+        self._auth = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+
+    async def send(self, request: Request) -> Response:
+        """The whole answer. Raises APIConnectionError when there is none."""
+        raw = await self._open(request)
+        try:
+            body = await raw.read()
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise self._describe(error) from error
+        finally:
+            raw.release()
+        return Response(raw.status, _lower(raw), body)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncStreamResponse]:
+        """The answer as it comes. Leaving early ends the connection."""
+        raw = await self._open(request)
+        try:
+            yield AsyncStreamResponse(raw, self._describe)
+        finally:
+            raw.close() if not raw.content.at_eof() else raw.release()
+
+    async def _open(self, request: Request) -> aiohttp.ClientResponse:
+        data, file, headers = request.encoded()
+        body: Any = data
+        if file is not None:
+            size = await asyncio.get_running_loop().run_in_executor(None, body_size, file)
+            if size is not None:
+                headers["Content-Length"] = str(size)
+            body = _pieces_of(file)
+        session = self._session or await self._connect()
+        try:
+            return await session.request(
+                request.method,
+                URL(self._endpoint.origin + request.target(self._endpoint.prefix), encoded=True),
+                data=body,
+                headers={**headers, **self._auth},
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=None, sock_connect=CONNECT_SECONDS, sock_read=request.read_seconds
+                ),
+            )
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise self._describe(error) from error
+
+    async def _connect(self) -> aiohttp.ClientSession:
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+            auto_decompress=False,
+            read_bufsize=4 * CHUNK,
+            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+        )
+        self._session = session
+        # asyncio ends open asynchronous generators before a loop closes: this one takes the connections along.
+        self._keeper = _close_with_loop(session)
+        await self._keeper.__anext__()
+        return session
+
+    def _describe(self, error: Exception) -> APIConnectionError:
+        where = self._endpoint.origin
+        if isinstance(error, (aiohttp.ClientConnectorError, getattr(aiohttp, "ConnectionTimeoutError", ()))):
+            return APIConnectionError(
+                f"no PandaStack server answers at {where}: {error}",
+                sent=False,
+                hint="start one with `pandastack serve`, or set PANDASTACK_API_URL",
+            )
+        if isinstance(error, asyncio.TimeoutError):
+            return APIConnectionError(f"{where} was silent for too long", timed_out=True)
+        return APIConnectionError(f"the connection to {where} broke: {error or type(error).__name__}")
+
+    async def close(self) -> None:
+        keeper, self._keeper, self._session = self._keeper, None, None
+        if keeper is not None:
+            await keeper.aclose()
+
+
+async def _close_with_loop(session: aiohttp.ClientSession) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+def _lower(raw: aiohttp.ClientResponse) -> Dict[str, str]:
+    return {name.lower(): value for name, value in raw.headers.items()}
+
+
+async def _pieces_of(file: Upload) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    while True:
+        piece = await loop.run_in_executor(None, read_piece, file)
+        if not piece:
+            return
+        yield piece
+
+
+sleep = asyncio.sleep
+
+
+async def write_piece(file: Any, piece: bytes) -> None:
+    """Writes to a local file without holding up the loop."""
+    await asyncio.get_running_loop().run_in_executor(None, file.write, piece)
+
+
+async def call(callback: Optional[Callable[[Any], Any]], value: Any) -> None:
+    """Hands a value to a callback, if there is one, and awaits what it returns if that can be awaited."""
+    if callback is not None:
+        returned = callback(value)
+        if inspect.isawaitable(returned):
+            await returned
+
+
+_shared: Dict[Any, Dict[Any, Any]] = {}
+
+
+def shared(key: Any, make: Callable[[], Any]) -> Any:
+    """One client a server and key for all sandboxes of the running loop, so that connections are kept."""
+    loop = asyncio.get_running_loop()
+    for other in [known for known in _shared if known.is_closed()]:
+        del _shared[other]
+    of_loop = _shared.setdefault(loop, {})
+    found = of_loop.get(key)
+    return found if found is not None else of_loop.setdefault(key, make())

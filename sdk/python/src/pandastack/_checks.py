@@ -1,0 +1,98 @@
+"""Checks of arguments, so that a mistake raises where it was made and not at the server."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional, Union
+
+
+def text(name: str, value: Any, *, empty: bool = False) -> str:
+    """A str; not an empty one unless `empty`."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    if not value and not empty:
+        raise ValueError(f"{name} must not be empty")
+    return value
+
+
+def seconds(name: str, value: Any) -> float:
+    """A finite number of seconds above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{name} must be above 0 and finite, not {value!r}")
+    return value
+
+
+def whole(name: str, value: Any, *, least: int = 1) -> int:
+    """An int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return value
+
+
+def number(name: str, value: Any) -> float:
+    """A finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{name} must be above 0 and finite, not {value!r}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def strings(name: str, value: Any) -> Dict[str, str]:
+    """A dict of str to str."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict of str to str, not {type(value).__name__}")
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{name} keys must be str, not {type(key).__name__} ({key!r})")
+        if not isinstance(item, str):
+            raise TypeError(f"{name}[{key!r}] must be a str, not {type(item).__name__}; use str(…)")
+    return value
+
+
+def command(value: Any) -> Union[str, List[str]]:
+    """A shell str, or a list of arguments."""
+    if isinstance(value, str):
+        return text("cmd", value)
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"cmd must be a str (for the shell) or a list of str, not {type(value).__name__}")
+    if not value:
+        raise ValueError("cmd must not be empty")
+    for index, item in enumerate(value):
+        if not isinstance(item, str):
+            raise TypeError(f"cmd[{index}] must be a str, not {type(item).__name__}")
+    return list(value)
+
+
+def callback(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be callable, not {type(value).__name__}")
+
+
+def port(value: Any) -> int:
+    whole("port", value)
+    if value > 65535:
+        raise ValueError(f"port must be between 1 and 65535, not {value}")
+    return int(value)
+
+
+def language(value: Any) -> str:
+    """A language by its own name: "py" and "python3" mean "python"."""
+    name = text("language", value).lower()
+    return "python" if name in ("py", "python3") else name
+
+
+def stdin(value: Any) -> Optional[str]:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"stdin must be a str, not {type(value).__name__}")
+    return value

@@ -1,0 +1,464 @@
+"""Each call of the API as a Request: paths, bodies and how long an answer may take. Nothing here does I/O."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Union
+
+from . import _checks as check
+from ._request import ANSWER_SECONDS, QUIET_SECONDS, Request, Upload, segment
+
+Command = Union[str, List[str]]
+
+CREATE_SECONDS = 120.0  # a create may wait for a restore behind others
+SNAPSHOT_SECONDS = 180.0
+MARGIN_SECONDS = 20.0  # beyond a deadline: interrupt, terminate, kill, a new interpreter
+EVENTS = "text/event-stream"
+
+
+def _clean(body: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _sandbox(sandbox_id: str, rest: str = "") -> str:
+    return f"/sandboxes/{segment(check.text('sandbox id', sandbox_id))}{rest}"
+
+
+def _context(sandbox_id: str, context_id: str, rest: str = "") -> str:
+    return _sandbox(sandbox_id, f"/repl/sessions/{segment(check.text('context id', context_id))}{rest}")
+
+
+# Sandboxes
+
+
+def create_sandbox(
+    *,
+    template: str,
+    from_snapshot: Optional[str],
+    ttl_seconds: Optional[int],
+    idle_timeout_seconds: Optional[int],
+    persistent: bool,
+    metadata: Optional[Dict[str, str]],
+    envs: Optional[Dict[str, str]],
+    cpu: Optional[float],
+    memory_mb: Optional[int],
+    disk_mb: Optional[int],
+    network: Any,
+    secrets: Any,
+    volumes: Any,
+    reseed: bool,
+) -> Request:
+    body: Dict[str, Any] = {"network": network, "secrets": secrets, "volumes": volumes}
+    if from_snapshot is not None:
+        body["from_snapshot"] = check.text("from_snapshot", from_snapshot)
+    else:
+        body["template"] = check.text("template", template)
+    for name, value in (
+        ("ttl_seconds", ttl_seconds),
+        ("idle_timeout_seconds", idle_timeout_seconds),
+        ("memory_mb", memory_mb),
+        ("disk_mb", disk_mb),
+    ):
+        if value is not None:
+            body[name] = check.whole(name, value)
+    if cpu is not None:
+        body["cpu"] = check.number("cpu", cpu)
+    if check.flag("persistent", persistent):
+        body["persistent"] = True
+    if not check.flag("reseed", reseed):
+        body["reseed"] = False
+    if metadata is not None:
+        body["metadata"] = check.strings("metadata", metadata)
+    if envs is not None:
+        body["envs"] = check.strings("envs", envs)
+    return Request("POST", "/sandboxes", body=_clean(body), read_seconds=CREATE_SECONDS)
+
+
+def get_sandbox(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id), repeatable=True)
+
+
+def list_sandboxes(metadata: Optional[Dict[str, str]], status: Optional[str], limit: Optional[int]) -> Request:
+    request = Request("GET", "/sandboxes", repeatable=True)
+    for key, value in check.strings("metadata", metadata or {}).items():
+        request.query.append((f"metadata.{key}", value))
+    if status is not None:
+        request.query.append(("status", check.text("status", status)))
+    if limit is not None:
+        request.query.append(("limit", str(check.whole("limit", limit))))
+    return request
+
+
+def kill_sandbox(sandbox_id: str) -> Request:
+    return Request("DELETE", _sandbox(sandbox_id), read_seconds=60.0, repeatable=True)
+
+
+def get_lifecycle(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/lifecycle"), repeatable=True)
+
+
+def set_ttl(sandbox_id: str, seconds: int) -> Request:
+    body = {"ttl_seconds": check.whole("seconds", seconds)}
+    return Request("PATCH", _sandbox(sandbox_id, "/lifecycle"), body=body, repeatable=True)
+
+
+def set_persistent(sandbox_id: str, persistent: bool) -> Request:
+    body = {"persistent": check.flag("persistent", persistent)}
+    return Request("PATCH", _sandbox(sandbox_id, "/lifecycle"), body=body, repeatable=True)
+
+
+def change_state(sandbox_id: str, verb: str) -> Request:
+    """`verb` is pause, resume, hibernate or wake; saying one twice changes nothing."""
+    return Request("POST", _sandbox(sandbox_id, f"/{verb}"), read_seconds=SNAPSHOT_SECONDS)
+
+
+def snapshot(sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, str]]) -> Request:
+    body: Dict[str, Any] = {}
+    if name is not None:
+        body["name"] = check.text("name", name)
+    if metadata is not None:
+        body["metadata"] = check.strings("metadata", metadata)
+    return Request("POST", _sandbox(sandbox_id, "/snapshots"), body=body or None, read_seconds=SNAPSHOT_SECONDS)
+
+
+def fork(sandbox_id: str, count: Optional[int], metadata: Optional[Dict[str, str]]) -> Request:
+    body: Dict[str, Any] = {}
+    if count is not None:
+        body["count"] = check.whole("count", count)
+    if metadata is not None:
+        body["metadata"] = check.strings("metadata", metadata)
+    return Request("POST", _sandbox(sandbox_id, "/fork"), body=body or None, read_seconds=SNAPSHOT_SECONDS)
+
+
+def fork_tree(sandbox_id: str, count: int, metadata: Optional[Dict[str, str]]) -> Request:
+    body: Dict[str, Any] = {"count": check.whole("count", count)}
+    if metadata is not None:
+        body["metadata"] = check.strings("metadata", metadata)
+    return Request("POST", _sandbox(sandbox_id, "/fork-tree"), body=body, read_seconds=SNAPSHOT_SECONDS)
+
+
+def promote(sandbox_id: str, cleanup_siblings: bool, tree_id: Optional[str]) -> Request:
+    body: Dict[str, Any] = {"cleanup_siblings": check.flag("cleanup_siblings", cleanup_siblings)}
+    if tree_id is not None:
+        body["tree_id"] = check.text("tree_id", tree_id)
+    return Request("POST", _sandbox(sandbox_id, "/promote"), body=body, read_seconds=SNAPSHOT_SECONDS)
+
+
+def signed_preview(sandbox_id: str, port: int, ttl_seconds: int, paths: Optional[List[str]]) -> Request:
+    body: Dict[str, Any] = {"port": check.port(port), "ttl_seconds": check.whole("ttl_seconds", ttl_seconds)}
+    if paths is not None:
+        body["paths"] = [check.text("paths", path) for path in paths]
+    return Request("POST", _sandbox(sandbox_id, "/preview-token"), body=body)
+
+
+def ports(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/ports"), repeatable=True)
+
+
+def logs(sandbox_id: str, stream: str) -> Request:
+    if stream not in ("stdout", "stderr", "both"):
+        raise ValueError(f"stream must be 'stdout', 'stderr' or 'both', not {stream!r}")
+    query: List[Any] = [("stream", stream), ("follow", "0")]
+    return Request("GET", _sandbox(sandbox_id, "/logs"), query, repeatable=True, accept="text/plain")
+
+
+# Commands and processes
+
+
+def exec_command(
+    sandbox_id: str,
+    cmd: Command,
+    *,
+    timeout_seconds: float,
+    cwd: str,
+    envs: Optional[Dict[str, str]],
+    user: Union[None, str, int],
+    stdin: Optional[str],
+) -> Request:
+    body = _command(cmd, cwd, envs, user)
+    body["timeout_seconds"] = check.seconds("timeout_seconds", timeout_seconds)
+    body["stdin"] = check.stdin(stdin)
+    return Request(
+        "POST",
+        _sandbox(sandbox_id, "/exec"),
+        body=_clean(body),
+        read_seconds=timeout_seconds + MARGIN_SECONDS,
+        runs_code=True,
+    )
+
+
+def start_process(
+    sandbox_id: str,
+    cmd: Command,
+    *,
+    timeout_seconds: Optional[float],
+    cwd: str,
+    envs: Optional[Dict[str, str]],
+    user: Union[None, str, int],
+    stdin: bool,
+    tag: Optional[str],
+) -> Request:
+    body = _command(cmd, cwd, envs, user)
+    if timeout_seconds is not None:
+        body["timeout_ms"] = _milliseconds(timeout_seconds)
+    if stdin:
+        body["stdin"] = True
+    if tag is not None:
+        body["tag"] = check.text("tag", tag)
+    return Request("POST", _sandbox(sandbox_id, "/processes"), body=_clean(body))
+
+
+def _command(
+    cmd: Command, cwd: str, envs: Optional[Dict[str, str]], user: Union[None, str, int]
+) -> Dict[str, Any]:
+    body: Dict[str, Any] = {"cmd": check.command(cmd), "cwd": check.text("cwd", cwd)}
+    if envs is not None:
+        body["envs"] = check.strings("envs", envs)
+    if user is not None:
+        body["user"] = str(check.whole("user", user, least=0)) if isinstance(user, int) else check.text("user", user)
+    return body
+
+
+def _process(sandbox_id: str, pid: int, rest: str = "") -> str:
+    return _sandbox(sandbox_id, f"/processes/{check.whole('pid', pid)}{rest}")
+
+
+def list_processes(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/processes"), repeatable=True)
+
+
+def get_process(sandbox_id: str, pid: int) -> Request:
+    return Request("GET", _process(sandbox_id, pid), repeatable=True)
+
+
+def kill_process(sandbox_id: str, pid: int) -> Request:
+    return Request("DELETE", _process(sandbox_id, pid), repeatable=True)
+
+
+def signal_process(sandbox_id: str, pid: int, signal: Union[str, int]) -> Request:
+    word = str(check.whole("signal", signal)) if isinstance(signal, int) else check.text("signal", signal)
+    return Request("POST", _process(sandbox_id, pid, "/signal"), body={"signal": word})
+
+
+def write_stdin(sandbox_id: str, pid: int, data: Union[str, bytes]) -> Request:
+    if isinstance(data, str):
+        data = data.encode("utf-8")
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
+    return Request("POST", _process(sandbox_id, pid, "/stdin"), body=bytes(data))
+
+
+def close_stdin(sandbox_id: str, pid: int) -> Request:
+    return Request("DELETE", _process(sandbox_id, pid, "/stdin"), repeatable=True)
+
+
+def stream_process(sandbox_id: str, pid: int, after: int) -> Request:
+    return Request(
+        "GET",
+        _process(sandbox_id, pid, "/stream"),
+        [("after", str(after))],
+        read_seconds=QUIET_SECONDS,
+        repeatable=True,
+        accept=EVENTS,
+    )
+
+
+# Code contexts
+
+
+def create_context(sandbox_id: str, language: str, cwd: str, envs: Optional[Dict[str, str]]) -> Request:
+    body: Dict[str, Any] = {"language": check.language(language), "cwd": check.text("cwd", cwd)}
+    if envs is not None:
+        body["envs"] = check.strings("envs", envs)
+    return Request("POST", _sandbox(sandbox_id, "/repl/sessions"), body=body, read_seconds=60.0)
+
+
+def list_contexts(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/repl/sessions"), repeatable=True)
+
+
+def get_context(sandbox_id: str, context_id: str) -> Request:
+    return Request("GET", _context(sandbox_id, context_id), repeatable=True)
+
+
+def close_context(sandbox_id: str, context_id: str) -> Request:
+    return Request("DELETE", _context(sandbox_id, context_id), repeatable=True)
+
+
+def interrupt_context(sandbox_id: str, context_id: str) -> Request:
+    return Request("POST", _context(sandbox_id, context_id, "/interrupt"))
+
+
+def restart_context(sandbox_id: str, context_id: str) -> Request:
+    return Request("POST", _context(sandbox_id, context_id, "/restart"), read_seconds=60.0)
+
+
+def fork_context(sandbox_id: str, context_id: str, count: Optional[int]) -> Request:
+    body = {"count": 1 if count is None else check.whole("count", count)}
+    return Request("POST", _context(sandbox_id, context_id, "/fork"), body=body, read_seconds=60.0)
+
+
+def run(
+    sandbox_id: str,
+    context_id: str,
+    code: str,
+    *,
+    timeout_seconds: float,
+    execution_id: str,
+    detach: bool,
+    stream: bool,
+) -> Request:
+    body: Dict[str, Any] = {
+        "code": check.text("code", code, empty=True),
+        "timeout_ms": _milliseconds(timeout_seconds),
+        "execution_id": check.text("execution_id", execution_id),
+    }
+    if check.flag("detach", detach):
+        body["detach"] = True
+    return Request(
+        "POST",
+        _context(sandbox_id, context_id, "/run/stream" if stream else "/run"),
+        body=body,
+        read_seconds=QUIET_SECONDS if stream else timeout_seconds + MARGIN_SECONDS,
+        runs_code=True,
+        accept=EVENTS if stream else "application/json",
+    )
+
+
+def attach(sandbox_id: str, context_id: str, execution_id: str, after: int) -> Request:
+    execution = segment(check.text("execution_id", execution_id))
+    return Request(
+        "GET",
+        _context(sandbox_id, context_id, f"/executions/{execution}"),
+        [("after", str(check.whole("after", after, least=0)))],
+        read_seconds=QUIET_SECONDS,
+        repeatable=True,
+        runs_code=True,
+        accept=EVENTS,
+    )
+
+
+def run_once(sandbox_id: str, language: str, code: str, timeout_seconds: float) -> Request:
+    body = {
+        "language": language,
+        "code": check.text("code", code, empty=True),
+        "timeout_ms": _milliseconds(timeout_seconds),
+    }
+    return Request(
+        "POST",
+        _sandbox(sandbox_id, "/repl"),
+        body=body,
+        read_seconds=timeout_seconds + MARGIN_SECONDS,
+        runs_code=True,
+    )
+
+
+def _milliseconds(timeout_seconds: float) -> int:
+    return max(1, round(check.seconds("timeout_seconds", timeout_seconds) * 1000))
+
+
+# Files
+
+
+def _fs(sandbox_id: str, method: str, rest: str, path: str, **more: Any) -> Request:
+    return Request(method, _sandbox(sandbox_id, f"/fs{rest}"), [("path", check.text("path", path))], **more)
+
+
+def read_file(sandbox_id: str, path: str) -> Request:
+    return _fs(sandbox_id, "GET", "", path, read_seconds=QUIET_SECONDS, repeatable=True, accept="*/*")
+
+
+def write_file(sandbox_id: str, path: str, data: Union[str, bytes, bytearray, memoryview, Upload]) -> Request:
+    body: Union[bytes, Upload]
+    if isinstance(data, str):
+        body = data.encode("utf-8")
+    elif isinstance(data, (bytes, bytearray, memoryview)):
+        body = bytes(data)
+    elif callable(getattr(data, "read", None)):
+        body = data
+    else:
+        raise TypeError(f"data must be str, bytes or an open file, not {type(data).__name__}")
+    # A file that was read to its end can't be read again, so it isn't sent twice.
+    return _fs(
+        sandbox_id, "PUT", "", path, body=body, read_seconds=QUIET_SECONDS, repeatable=isinstance(body, bytes)
+    )
+
+
+def remove_file(sandbox_id: str, path: str, recursive: bool) -> Request:
+    request = _fs(sandbox_id, "DELETE", "", path, repeatable=True)
+    if check.flag("recursive", recursive):
+        request.query.append(("recursive", "1"))
+    return request
+
+
+def stat_file(sandbox_id: str, path: str) -> Request:
+    return _fs(sandbox_id, "GET", "/stat", path, repeatable=True)
+
+
+def list_dir(sandbox_id: str, path: str) -> Request:
+    return _fs(sandbox_id, "GET", "/dir", path, repeatable=True)
+
+
+def make_dir(sandbox_id: str, path: str) -> Request:
+    return Request("POST", _sandbox(sandbox_id, "/fs/dir"), body={"path": check.text("path", path)}, repeatable=True)
+
+
+def move_file(sandbox_id: str, source: str, target: str, overwrite: bool) -> Request:
+    body: Dict[str, Any] = {"from": check.text("source", source), "to": check.text("target", target)}
+    if check.flag("overwrite", overwrite):
+        body["overwrite"] = True
+    return Request("POST", _sandbox(sandbox_id, "/fs/move"), body=body)
+
+
+def watch_files(sandbox_id: str, path: str, recursive: bool) -> Request:
+    request = _fs(
+        sandbox_id, "GET", "/watch", path, read_seconds=QUIET_SECONDS, repeatable=True, accept=EVENTS
+    )
+    if check.flag("recursive", recursive):
+        request.query.append(("recursive", "1"))
+    return request
+
+
+# The account and what it can use
+
+
+def me() -> Request:
+    return Request("GET", "/me", repeatable=True)
+
+
+def version() -> Request:
+    return Request("GET", "/version", repeatable=True)
+
+
+def list_tokens() -> Request:
+    return Request("GET", "/me/tokens", repeatable=True)
+
+
+def create_token(label: str) -> Request:
+    return Request("POST", "/me/tokens", body={"label": check.text("label", label)})
+
+
+def delete_token(prefix: str) -> Request:
+    return Request("DELETE", f"/me/tokens/{segment(check.text('prefix', prefix))}", repeatable=True)
+
+
+def list_templates() -> Request:
+    return Request("GET", "/templates", repeatable=True)
+
+
+def get_template(name: str) -> Request:
+    return Request("GET", f"/templates/{segment(check.text('name', name))}", repeatable=True)
+
+
+def list_snapshots(sandbox_id: Optional[str]) -> Request:
+    query: List[Any] = [("sandbox_id", sandbox_id)]
+    return Request("GET", "/snapshots", query, repeatable=True)
+
+
+def get_snapshot(snapshot_id: str) -> Request:
+    return Request("GET", f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}", repeatable=True)
+
+
+def delete_snapshot(snapshot_id: str) -> Request:
+    request = Request("DELETE", f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}", repeatable=True)
+    request.read_seconds = max(ANSWER_SECONDS, 60.0)
+    return request

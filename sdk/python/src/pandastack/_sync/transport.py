@@ -1,0 +1,146 @@
+"""The synchronous transport: urllib3, one pool of kept connections for a server. Safe to use from several threads."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, Optional
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+    TimeoutStateError,
+)
+
+from .._config import Endpoint
+from .._request import CHUNK, CONNECT_SECONDS, Request, Response, Upload, body_size, read_piece
+from ..errors import APIConnectionError
+
+POOL_SIZE = 128  # connections kept; more are opened when needed
+
+_NOT_SENT = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
+
+
+class StreamResponse:
+    """An answer whose body comes in pieces."""
+
+    def __init__(self, raw: urllib3.BaseHTTPResponse, describe: Callable[[Exception], APIConnectionError]) -> None:
+        self._raw = raw
+        self._describe = describe
+        self.status = raw.status
+        self.headers = _lower(raw)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body as it comes. Raises APIConnectionError when it breaks."""
+        try:
+            yield from self._raw.stream(CHUNK, decode_content=False)
+        except (HTTPError, OSError) as error:
+            raise self._describe(error) from error
+
+    def read(self) -> bytes:
+        return b"".join(self.pieces())
+
+
+class Transport:
+    """Sends requests to one server."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._pool = urllib3.connection_from_url(endpoint.origin, maxsize=POOL_SIZE, block=False)
+        self._auth = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+
+    def send(self, request: Request) -> Response:
+        """The whole answer. Raises APIConnectionError when there is none."""
+        raw = self._open(request, preload=True)
+        return Response(raw.status, _lower(raw), raw.data)
+
+    @contextmanager
+    def stream(self, request: Request) -> Iterator[StreamResponse]:
+        """The answer as it comes. Leaving early ends the connection."""
+        raw = self._open(request, preload=False)
+        try:
+            yield StreamResponse(raw, self._describe)
+        finally:
+            raw.close()
+            raw.release_conn()
+
+    def _open(self, request: Request, *, preload: bool) -> urllib3.BaseHTTPResponse:
+        data, file, headers = request.encoded()
+        body: Any = data
+        if file is not None:
+            size = body_size(file)
+            if size is not None:
+                headers["Content-Length"] = str(size)
+            body = _pieces_of(file)
+        try:
+            return self._pool.urlopen(
+                request.method,
+                request.target(self._endpoint.prefix),
+                body=body,
+                headers={**headers, **self._auth},
+                retries=False,
+                redirect=False,
+                assert_same_host=False,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=request.read_seconds),
+                preload_content=preload,
+                decode_content=False,
+            )
+        except (HTTPError, OSError, TimeoutStateError) as error:
+            raise self._describe(error) from error
+
+    def _describe(self, error: Exception) -> APIConnectionError:
+        where = self._endpoint.origin
+        if isinstance(error, _NOT_SENT):
+            return APIConnectionError(
+                f"no PandaStack server answers at {where}: {error}",
+                sent=False,
+                hint="start one with `pandastack serve`, or set PANDASTACK_API_URL",
+            )
+        if isinstance(error, ReadTimeoutError):
+            return APIConnectionError(f"{where} was silent for too long", timed_out=True)
+        return APIConnectionError(f"the connection to {where} broke: {error}")
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def _lower(raw: urllib3.BaseHTTPResponse) -> Dict[str, str]:
+    return {name.lower(): value for name, value in raw.headers.items()}
+
+
+def _pieces_of(file: Upload) -> Iterator[bytes]:
+    while True:
+        piece = read_piece(file)
+        if not piece:
+            return
+        yield piece
+
+
+sleep = time.sleep
+
+
+def write_piece(file: Any, piece: bytes) -> None:
+    """Writes to a local file."""
+    file.write(piece)
+
+
+def call(callback: Optional[Callable[[Any], Any]], value: Any) -> None:
+    """Hands a value to a callback, if there is one."""
+    if callback is not None:
+        callback(value)
+
+
+_shared: Dict[Any, Any] = {}
+
+
+def shared(key: Any, make: Callable[[], Any]) -> Any:
+    """One client a server and key for all sandboxes of this process, so that connections are kept."""
+    import os
+
+    whole = (os.getpid(), key)  # a forked child must not use its parent's connections
+    found = _shared.get(whole)
+    return found if found is not None else _shared.setdefault(whole, make())

@@ -1,0 +1,396 @@
+"""What the server says about its objects: one class a kind, each read from JSON by its `from_wire`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+__all__ = [
+    "ContextInfo",
+    "ExecResult",
+    "FileInfo",
+    "Lifecycle",
+    "ProcessInfo",
+    "SandboxInfo",
+    "SnapshotID",
+    "TemplateInfo",
+    "Token",
+    "WriteResult",
+]
+
+
+def _time(value: Any) -> Optional[datetime]:
+    """An RFC 3339 time as an aware datetime; None for none, and for the zero time."""
+    if not isinstance(value, str) or not value or value.startswith("0001-01-01"):
+        return None
+    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
+    head, dot, rest = text.partition(".")
+    if dot:  # Go writes 1 to 9 digits, Python 3.9 reads 3 or 6
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        text = head + "." + rest[:digits][:6].ljust(6, "0") + rest[digits:]
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """A sandbox as the server last described it.
+
+    Attributes:
+        id: its id.
+        template: the template it was made from.
+        status: "creating", "running", "paused", "hibernated", "stopping", "deleted" or "failed".
+        metadata: the strings it was created with.
+        cpu: cores. memory_mb, disk_mb: limits in MiB; `disk_mb` bounds what it may write.
+        persistent: hibernate instead of kill when its time is up.
+        ttl_seconds: its budget, from creation or the last `set_ttl`.
+        idle_timeout_seconds: hibernates when nobody called for so long, None for never.
+        created_at, expires_at: aware datetimes, None when unknown.
+        from_snapshot: the snapshot it was made from, or None.
+        driver: "gvisor" and the like.
+        boot_ms: milliseconds from the request to a sandbox that answers; boot_mode: "pool", "prepared" or "cold".
+        end_reason: why it no longer runs ("killed", "ttl", "oom", "crashed"), or None.
+        generation: goes up at every restore.
+        capabilities: what this sandbox can do beyond the ordinary, such as "pause".
+        raw: the whole description as it came.
+    """
+
+    id: str
+    template: str = ""
+    status: str = "unknown"
+    metadata: Dict[str, str] = field(default_factory=dict)
+    cpu: Optional[float] = None
+    memory_mb: Optional[int] = None
+    disk_mb: Optional[int] = None
+    persistent: bool = False
+    ttl_seconds: Optional[int] = None
+    idle_timeout_seconds: Optional[int] = None
+    created_at: Optional[datetime] = None
+    expires_at: Optional[datetime] = None
+    from_snapshot: Optional[str] = None
+    driver: Optional[str] = None
+    boot_ms: Optional[float] = None
+    boot_mode: Optional[str] = None
+    end_reason: Optional[str] = None
+    generation: Optional[int] = None
+    capabilities: List[str] = field(default_factory=list)
+    raw: Dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "SandboxInfo":
+        return SandboxInfo(
+            id=str(body["id"]),
+            template=body.get("template") or "",
+            status=body.get("status") or "unknown",
+            metadata=dict(body.get("metadata") or {}),
+            cpu=body.get("cpu"),
+            memory_mb=body.get("memory_mb"),
+            disk_mb=body.get("disk_mb"),
+            persistent=bool(body.get("persistent")),
+            ttl_seconds=body.get("ttl_seconds"),
+            idle_timeout_seconds=body.get("idle_timeout_seconds") or None,
+            created_at=_time(body.get("created_at")),
+            expires_at=_time(body.get("expires_at")),
+            from_snapshot=body.get("from_snapshot") or None,
+            driver=body.get("driver") or None,
+            boot_ms=body.get("boot_ms"),
+            boot_mode=body.get("boot_mode") or None,
+            end_reason=body.get("end_reason") or None,
+            generation=body.get("generation"),
+            capabilities=list(body.get("capabilities") or []),
+            raw=dict(body),
+        )
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """How long a sandbox has.
+
+    Attributes:
+        ttl_seconds: its budget in seconds, from creation or the last `set_ttl`.
+        idle_timeout_seconds: seconds without a call after which it hibernates, None for never.
+        persistent: hibernate instead of kill at the end.
+        idle_seconds: seconds since the last call, 0 while something runs.
+        expires_at: an aware datetime, None when unknown.
+    """
+
+    ttl_seconds: Optional[int]
+    idle_timeout_seconds: Optional[int]
+    persistent: bool
+    idle_seconds: float
+    expires_at: Optional[datetime]
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "Lifecycle":
+        return Lifecycle(
+            ttl_seconds=body.get("ttl_seconds"),
+            idle_timeout_seconds=body.get("idle_timeout_seconds") or None,
+            persistent=bool(body.get("persistent")),
+            idle_seconds=body.get("idle_seconds") or 0.0,
+            expires_at=_time(body.get("expires_at")),
+        )
+
+
+@dataclass(frozen=True)
+class ContextInfo:
+    """A code context as the server last described it.
+
+    Attributes:
+        id: its id. language: "python".
+        state: "starting", "idle", "busy" or "dead".
+        cwd: the folder it was started in.
+        execution_count: cells run so far. queued: executions that wait for their turn.
+        running_id: the execution in progress, or None.
+        incarnation: goes up whenever the interpreter is a new one (its variables are gone then).
+        created_at: an aware datetime, None when unknown.
+    """
+
+    id: str
+    language: str = "python"
+    state: str = "unknown"
+    cwd: str = ""
+    execution_count: int = 0
+    queued: int = 0
+    running_id: Optional[str] = None
+    incarnation: int = 0
+    created_at: Optional[datetime] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "ContextInfo":
+        return ContextInfo(
+            id=str(body["id"]),
+            language=body.get("language") or "python",
+            state=body.get("state") or "unknown",
+            cwd=body.get("cwd") or "",
+            execution_count=body.get("execution_count") or body.get("cells") or 0,
+            queued=body.get("queued") or 0,
+            running_id=body.get("running_id") or None,
+            incarnation=body.get("incarnation") or 0,
+            created_at=_time(body.get("created_at")),
+        )
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """The outcome of a command.
+
+    Attributes:
+        stdout, stderr: its output, always str.
+        exit_code: its status; 128 + n when signal n ended it.
+        duration_ms: milliseconds, None when unknown.
+        truncated: True when output was left out; `stdout_dropped` and `stderr_dropped` count the bytes left out in
+            the middle, `output_path` is the file in the sandbox that has the whole of it, or None.
+    """
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+    duration_ms: Optional[float] = None
+    truncated: bool = False
+    stdout_dropped: int = 0
+    stderr_dropped: int = 0
+    output_path: Optional[str] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "ExecResult":
+        return ExecResult(
+            stdout=body.get("stdout") or "",
+            stderr=body.get("stderr") or "",
+            exit_code=body.get("exit_code") or 0,
+            duration_ms=body.get("duration_ms"),
+            truncated=bool(body.get("truncated")),
+            stdout_dropped=body.get("stdout_dropped") or 0,
+            stderr_dropped=body.get("stderr_dropped") or 0,
+            output_path=body.get("output_path") or None,
+        )
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process that was started through the API, as the server last described it.
+
+    Attributes:
+        pid: its number in the sandbox.
+        cmd: as it was given: a shell str, or a list of arguments.
+        cwd, user: where and as whom it runs.
+        running: False once it has ended.
+        exit_code: its status, None while it runs. reason: "exited", "signaled", "timeout" or "oom", else None.
+        started_at, ended_at: aware datetimes or None.
+        tag: the name it was given, or None.
+    """
+
+    pid: int
+    cmd: Union[str, List[str]] = ""
+    cwd: str = ""
+    user: str = ""
+    running: bool = True
+    exit_code: Optional[int] = None
+    reason: Optional[str] = None
+    started_at: Optional[datetime] = None
+    ended_at: Optional[datetime] = None
+    tag: Optional[str] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "ProcessInfo":
+        exited: Mapping[str, Any] = body.get("exit") or {}
+        return ProcessInfo(
+            pid=body["pid"],
+            cmd=body.get("cmd") or "",
+            cwd=body.get("cwd") or "",
+            user=body.get("user") or "",
+            running=bool(body.get("running", not exited)),
+            exit_code=exited.get("exit_code"),
+            reason=exited.get("reason") or None,
+            started_at=_time(body.get("started_at")),
+            ended_at=_time(body.get("ended_at")),
+            tag=body.get("tag") or None,
+        )
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file or folder in a sandbox.
+
+    Attributes:
+        name: its last part. path: the whole, absolute.
+        is_dir: True for a folder.
+        size: bytes.
+        mode: the kind's letter: "f", "d", "l" (link), "p", "s", "b" or "c". permissions: octal, such as "0644".
+        uid, gid: numbers of its owner and group.
+        mtime: when it was last changed, an aware datetime, None when unknown.
+        target: where a symbolic link points, else None.
+    """
+
+    name: str
+    path: str
+    is_dir: bool = False
+    size: int = 0
+    mode: str = "f"
+    permissions: str = ""
+    uid: int = 0
+    gid: int = 0
+    mtime: Optional[datetime] = None
+    target: Optional[str] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any], *, folder: Optional[str] = None, path: Optional[str] = None) -> "FileInfo":
+        """`path`, or the `folder` it is in, stands in for a path that the server left out."""
+        name = body.get("name") or (path or "").rstrip("/").rsplit("/", 1)[-1]
+        whole = body.get("path") or path or (folder or "").rstrip("/") + "/" + name
+        return FileInfo(
+            name=name,
+            path=whole,
+            is_dir=bool(body.get("is_dir")),
+            size=body.get("size") or 0,
+            mode=body.get("mode") or "",
+            permissions=body.get("permissions") or "",
+            uid=body.get("uid") or 0,
+            gid=body.get("gid") or 0,
+            mtime=_time(body.get("mtime")),
+            target=body.get("target") or None,
+        )
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What was written: the absolute `path`, and `bytes`, the count."""
+
+    path: str
+    bytes: int
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "WriteResult":
+        return WriteResult(path=body.get("path") or "", bytes=body.get("bytes") or 0)
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A template that sandboxes can be made from.
+
+    Attributes:
+        name: its name. aliases: others that mean it. digest: of its recipe. description: in words.
+        size_bytes: of its root filesystem.
+        cpu, memory_mb, disk_mb: what a sandbox of it gets when nothing is said.
+        built_at: an aware datetime, None when unknown.
+        raw: the whole description as it came.
+    """
+
+    name: str
+    aliases: List[str] = field(default_factory=list)
+    digest: str = ""
+    description: str = ""
+    size_bytes: int = 0
+    cpu: Optional[float] = None
+    memory_mb: Optional[int] = None
+    disk_mb: Optional[int] = None
+    built_at: Optional[datetime] = None
+    raw: Dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "TemplateInfo":
+        return TemplateInfo(
+            name=body["name"],
+            aliases=list(body.get("aliases") or []),
+            digest=body.get("digest") or "",
+            description=body.get("description") or "",
+            size_bytes=body.get("size_bytes") or 0,
+            cpu=body.get("cpu"),
+            memory_mb=body.get("memory_mb"),
+            disk_mb=body.get("disk_mb"),
+            built_at=_time(body.get("built_at")),
+            raw=dict(body),
+        )
+
+
+@dataclass(frozen=True)
+class Token:
+    """An API key.
+
+    Attributes:
+        prefix: its first characters, by which it is listed and revoked.
+        label: the name it was given.
+        token: the key itself, only in the answer that made it, else None.
+        created_at: an aware datetime, None when unknown.
+    """
+
+    prefix: str
+    label: str = ""
+    token: Optional[str] = field(default=None, repr=False)
+    created_at: Optional[datetime] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any], *, label: str = "") -> "Token":
+        return Token(
+            prefix=body.get("prefix") or "",
+            label=body.get("label") or label,
+            token=body.get("token") or None,
+            created_at=_time(body.get("created_at")),
+        )
+
+
+class SnapshotID(str):
+    """A snapshot's id: a str, so that it can be given to ``Sandbox.create(from_snapshot=…)``.
+
+    Attributes:
+        id: the same as a plain str.
+        size_bytes: of what it keeps, None when unknown.
+        raw: the whole description as it came.
+    """
+
+    size_bytes: Optional[int]
+    raw: Dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "SnapshotID":
+        made = SnapshotID(body["id"])
+        made.size_bytes = body.get("size_bytes")
+        made.raw = dict(body)
+        return made

@@ -1,0 +1,127 @@
+"""Files of a sandbox, as bytes and as streams."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import answer
+from surfaces import Surface
+
+from pandastack import CapacityError, NotFoundError
+
+
+@pytest.fixture
+def fs(surface: Surface) -> Any:
+    return surface.sandbox().filesystem
+
+
+def test_every_byte_comes_back(fs: Any) -> None:
+    data = bytes(range(256)) * 5000
+    assert fs.write("/workspace/b", data).bytes == len(data)
+    assert fs.read("/workspace/b") == data
+    fs.write("/workspace/empty", b"")
+    assert fs.read("/workspace/empty") == b""
+
+
+def test_text_is_utf_8_and_its_line_ends_stay(fs: Any, surface: Surface) -> None:
+    fs.write("/workspace/t", "ä\r\n🎉\n")
+    assert surface.server.files["/workspace/t"] == "ä\r\n🎉\n".encode()
+    assert fs.read_text("/workspace/t") == "ä\r\n🎉\n"
+    fs.write("/workspace/l", "ä".encode("latin-1"))
+    assert fs.read_text("/workspace/l", encoding="latin-1") == "ä"
+    with pytest.raises(UnicodeDecodeError):
+        fs.read_text("/workspace/l")
+
+
+def test_names_are_any(fs: Any, surface: Surface) -> None:
+    path = "/workspace/数据 und Ü&?=#%25+.csv"
+    fs.write(path, "x")
+    assert list(surface.server.files) == [path]
+    assert fs.exists(path)
+
+
+def test_open_files_are_streamed(fs: Any, surface: Surface, tmp_path: Path) -> None:
+    local = tmp_path / "f"
+    local.write_bytes(os.urandom(700_000))
+    with open(local, "rb") as file:
+        file.seek(100)
+        fs.write("/binary", file)
+    assert surface.server.files["/binary"] == local.read_bytes()[100:]
+    assert surface.server.calls[-1].headers["content-length"] == str(700_000 - 100)
+    fs.write("/text", io.StringIO("ü" * 300_000))
+    assert surface.server.files["/text"].decode() == "ü" * 300_000
+    assert surface.server.calls[-1].headers["transfer-encoding"] == "chunked"
+
+
+def test_upload_and_download(fs: Any, tmp_path: Path) -> None:
+    local, back = tmp_path / "f", tmp_path / "g"
+    local.write_bytes(os.urandom(3_000_000))
+    assert fs.upload(local, "/workspace/f").bytes == 3_000_000
+    assert fs.download("/workspace/f", str(back)) == 3_000_000
+    assert back.read_bytes() == local.read_bytes()
+    with pytest.raises(OSError):
+        fs.upload(tmp_path / "absent", "/x")
+
+
+def test_a_download_that_fails_leaves_nothing_and_keeps_what_was_there(fs: Any, surface: Surface, tmp_path: Path) -> None:
+    target = tmp_path / "kept"
+    target.write_text("old")
+    with pytest.raises(NotFoundError):
+        fs.download("/absent", target)
+    assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["kept"] and target.read_text() == "old"
+
+
+def test_a_full_disk(fs: Any, surface: Surface) -> None:
+    surface.server.on("PUT", ".*/fs", answer(507, {"error": "no space left", "code": "no_space"}))
+    with pytest.raises(CapacityError) as caught:
+        fs.write("/x", "y")
+    assert caught.value.status_code == 507
+
+
+def test_listings_and_walks(fs: Any, surface: Surface) -> None:
+    folders = {
+        "/w": [{"name": "a", "is_dir": True, "mode": "d"}, {"name": "l", "is_dir": True, "mode": "l", "target": "a"}],
+        "/w/a": [{"name": "f", "size": 3, "mode": "f", "permissions": "0640", "mtime": "2026-03-01T10:00:00.5Z"}],
+    }
+    surface.server.on(
+        "GET", ".*/fs/dir", lambda c, *_: answer(200, {"path": c.query["path"], "entries": folders[c.query["path"]]})
+    )
+    (entry,) = fs.list("/w/a")
+    assert (entry.path, entry.size, entry.permissions, entry.is_dir) == ("/w/a/f", 3, "0640", False)
+    assert entry.mtime.microsecond == 500_000
+    assert [e.path for e in fs.walk("/w")] == ["/w/a", "/w/a/f", "/w/l"]
+
+
+def test_changes(fs: Any, surface: Surface) -> None:
+    for method, route in (("POST", "/fs/dir"), ("POST", "/fs/move"), ("DELETE", "/fs")):
+        surface.server.on(method, f".*{route}", answer(204))
+    fs.mkdir("/a/b")
+    fs.move("/a", "/c", overwrite=True)
+    fs.remove("/c", recursive=True)
+    made, moved, removed = surface.server.calls[-3:]
+    assert made.json == {"path": "/a/b"}
+    assert moved.json == {"from": "/a", "to": "/c", "overwrite": True}
+    assert removed.query == {"path": "/c", "recursive": "1"}
+
+
+def test_exists_is_false_for_a_file_and_raises_for_a_sandbox_that_is_gone(fs: Any, surface: Surface) -> None:
+    assert fs.exists("/absent") is False
+    assert fs.stat
+    surface.server.on("GET", "/v1/sandboxes/sb_1", answer(404, {"error": "no sandbox sb_1", "code": "not_found"}))
+    with pytest.raises(NotFoundError):
+        fs.exists("/absent")
+
+
+@pytest.mark.parametrize("path, error", [("", ValueError), (None, TypeError), (b"/x", TypeError)])
+def test_paths_that_are_none(fs: Any, path: Any, error: Any) -> None:
+    with pytest.raises(error, match="path"):
+        fs.read(path)
+
+
+def test_data_that_is_none(fs: Any) -> None:
+    with pytest.raises(TypeError, match="data"):
+        fs.write("/x", {"a": 1})

@@ -1,0 +1,402 @@
+"""Sandboxes: making, finding, ending them; commands; what the server refuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import timezone
+from typing import Any, List
+
+import pytest
+from fake_server import KEY, answer
+from surfaces import Surface
+
+from pandastack import (
+    APIConnectionError,
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    CommandError,
+    ConflictError,
+    NotFoundError,
+    PandastackError,
+    RateLimitError,
+    SandboxTimeout,
+    ServerError,
+)
+
+
+def test_create_sends_what_was_said_and_nothing_else(surface: Surface) -> None:
+    sb = surface.Sandbox.create(
+        template="code-interpreter",
+        ttl_seconds=60,
+        metadata={"a": "b"},
+        envs={"X": "1"},
+        cpu=0.5,
+        memory_mb=512,
+        persistent=True,
+        reseed=False,
+        api_url=surface.server.url + "/",
+        api_key=KEY,
+    )
+    (call,) = surface.server.calls
+    assert call.json == {
+        "template": "code-interpreter",
+        "ttl_seconds": 60,
+        "metadata": {"a": "b"},
+        "envs": {"X": "1"},
+        "cpu": 0.5,
+        "memory_mb": 512,
+        "persistent": True,
+        "reseed": False,
+    }
+    assert call.headers["authorization"] == f"Bearer {KEY}"
+    assert call.headers["user-agent"].startswith("pandastack-python/")
+    assert (sb.id, sb.template, sb.status, sb.metadata) == ("sb_1", "code-interpreter", "running", {"a": "b"})
+    assert sb.created_at.microsecond == 123456 and sb.created_at.tzinfo == timezone.utc
+    assert sb.expires_at.hour == 11 and sb.info.memory_mb == 2048
+
+
+def test_the_default_template_and_a_snapshot_instead(surface: Surface) -> None:
+    client = surface.client()
+    client.sandboxes.create()
+    client.sandboxes.create(from_snapshot="snap_1")
+    assert [c.json for c in surface.server.calls] == [{"template": "ubuntu-24.04"}, {"from_snapshot": "snap_1"}]
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"template": 3}, TypeError),
+        ({"template": ""}, ValueError),
+        ({"ttl_seconds": 0}, ValueError),
+        ({"ttl_seconds": -5}, ValueError),
+        ({"ttl_seconds": 1.5}, TypeError),
+        ({"ttl_seconds": True}, TypeError),
+        ({"metadata": {"n": 1}}, TypeError),
+        ({"metadata": [("a", "b")]}, TypeError),
+        ({"envs": {1: "a"}}, TypeError),
+        ({"cpu": 0}, ValueError),
+        ({"memory_mb": "512"}, TypeError),
+        ({"persistent": "yes"}, TypeError),
+    ],
+)
+def test_bad_arguments_are_named_before_anything_is_sent(surface: Surface, options: Any, error: Any) -> None:
+    with pytest.raises(error) as caught:
+        surface.Sandbox.create(**options, api_url=surface.server.url, api_key=KEY)
+    assert next(iter(options)) in str(caught.value)
+    assert surface.server.calls == []
+
+
+def test_a_context_manager_kills_and_killing_twice_is_fine(surface: Surface) -> None:
+    with surface.sandbox() as sb:
+        assert "sb_1" in repr(sb)
+    assert len(surface.server.sent("DELETE", "/sb_1")) == 1
+    surface.server.on("DELETE", ".*", answer(404, {"error": "gone", "code": "not_found"}))
+    sb.kill()
+
+
+def test_get_list_and_filters(surface: Surface) -> None:
+    where = {"api_url": surface.server.url, "api_key": KEY}
+    assert surface.Sandbox.get("sb_1", **where).status == "running"
+    with pytest.raises(NotFoundError):
+        surface.Sandbox.get("sb_9", **where)
+    assert [s.id for s in surface.Sandbox.list(**where)] == ["sb_1", "sb_2"]
+    assert [s.id for s in surface.Sandbox.list(status="paused", **where)] == ["sb_2"]
+    assert [s.id for s in surface.Sandbox.list({"who": "me"}, limit=1, **where)] == ["sb_1"]
+    assert surface.Sandbox.list({"who": "you"}, **where) == []
+    assert surface.server.calls[-1].query == {"metadata.who": "you"}
+    with pytest.raises(ValueError, match="sandbox id"):
+        surface.Sandbox.get("", **where)
+
+
+def test_a_wrapped_list_is_understood(surface: Surface) -> None:
+    surface.server.on("GET", "/v1/sandboxes", answer(200, {"items": [{"id": "x"}]}))
+    assert [s.id for s in surface.client().sandboxes.list()] == ["x"]
+
+
+def test_ids_cannot_leave_their_place_in_the_path(surface: Surface) -> None:
+    with pytest.raises(NotFoundError):
+        surface.client().sandboxes.get("../me")
+    assert surface.server.calls[-1].path == "/v1/sandboxes/../me"  # arrived as one encoded segment
+    surface.server.on("GET", "/v1/me", answer(200, {"owner": "me"}))
+    with pytest.raises(NotFoundError):
+        surface.client().sandboxes.get("../me")
+
+
+def test_life(surface: Surface) -> None:
+    life = {"ttl_seconds": 9, "idle_timeout_seconds": 0, "persistent": True, "idle_seconds": 1.5}
+    surface.server.on("PATCH", ".*/lifecycle", answer(200, life))
+    surface.server.on("GET", ".*/lifecycle", answer(200, life))
+    surface.server.on("POST", ".*/(pause|resume)", answer(204))
+    sb = surface.sandbox()
+    assert sb.set_ttl(9).ttl_seconds == 9
+    assert sb.set_persistent(True).persistent is True
+    assert [c.json for c in surface.server.sent("PATCH", "/lifecycle")] == [{"ttl_seconds": 9}, {"persistent": True}]
+    assert (sb.lifecycle().idle_seconds, sb.lifecycle().idle_timeout_seconds) == (1.5, None)
+    sb.pause()
+    sb.resume()
+    assert [c.body for c in surface.server.calls[-2:]] == [b"", b""]
+    for bad, error in ((0, ValueError), (1.5, TypeError), ("5", TypeError)):
+        with pytest.raises(error):
+            sb.set_ttl(bad)
+
+
+def test_what_the_server_cannot_do_yet_is_said(surface: Surface) -> None:
+    words = {"error": "this driver can't take snapshots", "code": "unsupported", "hint": "see capabilities"}
+    surface.server.on("POST", ".*/(snapshots|fork|fork-tree|hibernate|wake|promote)", answer(501, words))
+    sb = surface.sandbox()
+    for call in (sb.snapshot, sb.fork, sb.fork_tree, sb.hibernate, sb.wake, sb.promote):
+        with pytest.raises(ServerError, match="can't take snapshots .see capabilities.") as caught:
+            call()
+        assert (caught.value.status_code, caught.value.code) == (501, "unsupported")
+
+
+def test_snapshots_and_forks_of_a_server_that_can(surface: Surface) -> None:
+    surface.server.on("POST", ".*/snapshots", answer(201, {"id": "snap_1", "size_bytes": 85}))
+    surface.server.on("POST", ".*/fork", answer(201, {"parent_id": "sb_1", "children": ["sb_3", {"id": "sb_4"}]}))
+    surface.server.on("POST", ".*/fork-tree", answer(201, [{"id": "sb_5", "status": "creating"}]))
+    sb = surface.sandbox()
+    snap = sb.snapshot("evening")
+    assert (snap, snap.id, snap.size_bytes, isinstance(snap, str)) == ("snap_1", "snap_1", 85, True)
+    assert sb.fork().id == "sb_3"
+    children = sb.fork(2, metadata={"a": "b"})
+    assert [(c.id, c.template, c.status) for c in children] == [("sb_3", sb.template, "running"), ("sb_4", sb.template, "running")]
+    assert sb.fork_tree(1)[0].status == "creating"
+
+
+def test_previews(surface: Surface) -> None:
+    sb = surface.sandbox()
+    surface.server.on("GET", ".*/ports", answer(200, {"ports": [80, {"port": 3000}]}))
+    surface.server.on("POST", ".*/preview-token", answer(200, {"url": "https://x/y"}))
+    assert sb.preview_url(80) == "https://80-sb_1.127.0.0.1"
+    assert sb.ports() == [80, 3000]
+    assert sb.signed_preview_url(80, 60) == "https://x/y"
+    for bad in (0, 65536):
+        with pytest.raises(ValueError, match="port"):
+            sb.preview_url(bad)
+
+
+def test_the_account(surface: Surface) -> None:
+    client = surface.client()
+    surface.server.on("GET", "/v1/me", answer(200, {"owner": "root"}))
+    surface.server.on("GET", "/v1/templates", answer(200, [{"name": "base", "aliases": ["ubuntu-24.04"]}]))
+    surface.server.on("GET", "/v1/templates/base", answer(200, {"name": "base", "memory_mb": 512}))
+    surface.server.on("POST", "/v1/me/tokens", answer(201, {"token": "pds_x", "prefix": "pds_"}))
+    surface.server.on("GET", "/v1/me/tokens", answer(200, [{"prefix": "pds_", "label": "ci"}]))
+    surface.server.on("DELETE", "/v1/me/tokens/pds_", answer(204))
+    assert client.me() == {"owner": "root"}
+    assert client.templates.list()[0].aliases == ["ubuntu-24.04"]
+    assert client.templates.get("base").memory_mb == 512
+    made = client.tokens.create("ci")
+    assert (made.token, made.label) == ("pds_x", "ci") and "pds_x" not in repr(made)
+    assert client.tokens.list()[0].token is None
+    client.tokens.delete("pds_")
+
+
+# Commands
+
+
+def test_exec(surface: Surface) -> None:
+    sb = surface.sandbox()
+    sent = json.loads(sb.exec(["echo", "a b"], timeout_seconds=5, cwd="/tmp", envs={"A": "1"}, user=1000, stdin="in").stdout)
+    assert sent == {
+        "cmd": ["echo", "a b"],
+        "timeout_seconds": 5,
+        "cwd": "/tmp",
+        "envs": {"A": "1"},
+        "user": "1000",
+        "stdin": "in",
+    }
+    assert json.loads(sb.exec("echo hi").stdout) == {"cmd": "echo hi", "timeout_seconds": 60, "cwd": "/workspace"}
+    assert json.loads(sb.commands.run("echo hi", timeout=3).stdout)["timeout_seconds"] == 3
+
+
+def test_a_command_that_fails_raises_only_when_asked(surface: Surface) -> None:
+    sb = surface.sandbox()
+    assert sb.exec("false").exit_code == 1
+    for run in (sb.exec, sb.commands.run):
+        with pytest.raises(CommandError, match="status 1: it went wrong") as caught:
+            run("false", check=True)
+        assert (caught.value.exit_code, caught.value.stderr) == (1, "it went wrong\n")
+
+
+def test_a_command_past_its_deadline_raises_with_its_output(surface: Surface) -> None:
+    with pytest.raises(SandboxTimeout, match="within 1 s") as caught:
+        surface.sandbox().exec("sleep 60", timeout_seconds=1)
+    assert caught.value.stdout == "so far\n"
+    assert isinstance(caught.value, TimeoutError)
+
+
+@pytest.mark.parametrize("cmd, error", [("", ValueError), ([], ValueError), (3, TypeError), (["a", 3], TypeError)])
+def test_commands_that_are_none(surface: Surface, cmd: Any, error: Any) -> None:
+    with pytest.raises(error, match="cmd"):
+        surface.sandbox().exec(cmd)
+
+
+def process_routes(surface: Surface, exit: Any) -> None:
+    events = [
+        {"type": "started", "pid": 7, "seq": 1},
+        {"type": "stdout", "text": "a\n", "seq": 2},
+        {"type": "stderr", "raw": "/w==", "seq": 3},
+        {"type": "stdout", "text": "b\n", "seq": 4},
+        {"type": "exit", "exit": exit, "seq": 5},
+    ]
+    info = {"pid": 7, "cmd": "x", "running": False, "exit": exit, "started_at": "2026-03-01T10:00:00Z"}
+    surface.server.on("POST", ".*/processes", answer(201, {"pid": 7}))
+    surface.server.on("GET", ".*/processes/7/stream", lambda c, *_: [e for e in events if e["seq"] > int(c.query["after"])])
+    surface.server.on("GET", ".*/processes/7", answer(200, info))
+    surface.server.on("GET", ".*/processes", answer(200, [info]))
+    for method in ("POST", "DELETE"):
+        surface.server.on(method, ".*/processes/7(/.*)?", answer(204))
+
+
+def test_a_process_in_the_background(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 3, "reason": "exited"})
+    sb = surface.sandbox()
+    p = sb.commands.run("x", background=True, stdin=True, tag="mine", timeout_seconds=2)
+    assert surface.server.sent("POST", "/processes")[0].json == {
+        "cmd": "x", "cwd": "/workspace", "timeout_ms": 2000, "stdin": True, "tag": "mine"}
+    assert p.pid == 7
+    surface.server.cut_after[:] = [2, 1, None]
+    seen: List[str] = []
+    result = p.wait(on_stdout=seen.append)
+    assert (result.stdout, result.stderr, result.exit_code, seen) == ("a\nb\n", "\ufffd", 3, ["a\n", "b\n"])
+    assert [e.type for e in p.stream(after=3)] == ["stdout", "exit"]
+    assert list(p.stream())[2].raw == b"\xff"
+    p.send_stdin("ü", close=True)
+    assert surface.server.sent("POST", "/stdin")[0].body == "ü".encode()
+    assert len(surface.server.sent("DELETE", "/stdin")) == 1
+    p.send_signal("TERM")
+    assert surface.server.sent("POST", "/signal")[0].json == {"signal": "TERM"}
+    p.kill()
+    with pytest.raises(CommandError):
+        p.wait(check=True)
+    assert (sb.commands.list()[0].exit_code, sb.commands.list()[0].reason) == (3, "exited")
+    assert sb.commands.connect(7).info().running is False
+    assert sb.commands.kill(7) is True and sb.commands.kill(8) is False
+    with pytest.raises(NotFoundError):
+        sb.commands.connect(8)
+
+
+def test_a_command_with_callbacks(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 0, "reason": "exited"})
+    seen: List[str] = []
+    result = surface.sandbox().commands.run("x", on_stdout=seen.append, stdin="input")
+    assert (seen, result.stdout) == (["a\n", "b\n"], "a\nb\n")
+    assert surface.server.sent("POST", "/processes")[0].json["timeout_ms"] == 60000
+    assert surface.server.sent("POST", "/stdin")[0].body == b"input"
+
+
+def test_a_process_ended_by_its_deadline(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 137, "reason": "timeout"})
+    with pytest.raises(SandboxTimeout, match="deadline") as caught:
+        surface.sandbox().commands.run("x", on_stdout=lambda _: None)
+    assert caught.value.stdout == "a\nb\n"
+
+
+def test_waiting_a_while_for_a_process(surface: Surface) -> None:
+    process_routes(surface, {})
+    surface.server.on("GET", ".*/processes/7/stream", lambda c, *_: [{"type": "stdout", "text": "a", "seq": 1}])
+    p = surface.sandbox().commands.connect(7)
+    with pytest.raises(SandboxTimeout, match="goes on") as caught:
+        p.wait(0.05)
+    assert caught.value.stdout == "a"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"background": True, "check": True}, {"stdin": True}, {"tag": "a"}, {"timeout": 1, "timeout_seconds": 1}],
+)
+def test_options_that_do_not_go_together(surface: Surface, options: Any) -> None:
+    with pytest.raises(TypeError):
+        surface.sandbox().commands.run("x", **options)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "status, code, kind",
+    [
+        (400, "invalid", BadRequestError),
+        (401, "unauthenticated", AuthError),
+        (403, "denied", AuthError),
+        (404, "not_found", NotFoundError),
+        (409, "conflict", ConflictError),
+        (413, "too_large", BadRequestError),
+        (429, "rate_limited", RateLimitError),
+        (500, "internal", ServerError),
+        (501, "unsupported", ServerError),
+        (503, "no_capacity", CapacityError),
+        (504, "timeout", SandboxTimeout),
+        (507, "no_space", CapacityError),
+        (502, None, ServerError),
+        (418, None, BadRequestError),
+    ],
+)
+def test_each_status_has_its_class(surface: Surface, status: int, code: Any, kind: Any) -> None:
+    body = {"error": "words", "code": code, "hint": "do this", "field": "ttl_seconds", "request_id": "r1"}
+    surface.server.on("GET", "/v1/me", answer(status, body, retry_after="2"))
+    with pytest.raises(PandastackError) as caught:
+        surface.client().me()
+    error = caught.value
+    assert type(error) is kind
+    assert (error.status_code, error.code, error.hint, error.field) == (status, code, "do this", "ttl_seconds")
+    assert error.response == body and error.retry_after == 2.0
+    assert str(error).startswith("ttl_seconds: words (do this)")
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        (b'{"message": "m"}', "m"),
+        (b'{"detail": "d"}', "d"),
+        (b'{"error": "", "message": "m"}', "m"),
+        (b'{"error": {"message": "nested", "code": "invalid", "hint": "h"}}', "nested (h)"),
+        (b'{"error": {"code": "invalid"}}', "invalid"),
+        (b"plain words", "plain words"),
+        (b"", "the server answered 400 with no words"),
+        (b"[1]", "[1]"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+    ],
+)
+def test_whatever_the_body_is_there_are_words(surface: Surface, body: bytes, words: str) -> None:
+    surface.server.on("GET", "/v1/me", (400, {}, body))
+    with pytest.raises(BadRequestError) as caught:
+        surface.client().me()
+    assert str(caught.value) == words
+
+
+def test_an_answer_that_is_no_json(surface: Surface) -> None:
+    surface.server.on("GET", "/v1/me", (200, {}, b"<html>"))
+    with pytest.raises(ServerError, match="api_url"):
+        surface.client().me()
+
+
+def test_a_wrong_key_says_what_to_do(surface: Surface) -> None:
+    with pytest.raises(AuthError, match="PANDASTACK_API_KEY"):
+        surface.Client(surface.server.url, "pds_wrong").me()
+
+
+def test_reads_are_repeated_over_a_broken_connection_but_creates_are_not(surface: Surface) -> None:
+    client = surface.client(reconnect_seconds=5)
+    tries: List[str] = []
+
+    def flaky(call: Any, *_: Any) -> Any:
+        tries.append(call.method)
+        return None if tries.count(call.method) < 2 else answer(200, {"owner": "me"})
+
+    client.sandboxes.list()
+    surface.server.on("GET", "/v1/me", flaky)
+    assert client.me() == {"owner": "me"}
+    surface.server.on("POST", "/v1/sandboxes", flaky)
+    with pytest.raises(APIConnectionError):
+        client.sandboxes.create("base")
+    assert tries == ["GET", "GET", "POST"]
+
+
+def test_connections_are_kept(surface: Surface) -> None:
+    sb = surface.sandbox()
+    for _ in range(5):
+        sb.run_code("1+1")
+    assert len(surface.server._open) == 1
