@@ -279,13 +279,14 @@ func (r *run) wheels(ctx context.Context) error {
 		r.track.skip(StepWheels, "in the cache")
 		return nil
 	}
-	dir := filepath.Join(r.staging, "wheels")
-	return r.step(StepWheels, "", func() int64 { return dirBytes(dir) }, func() error {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, scratch := filepath.Join(r.staging, "wheels"), filepath.Join(r.staging, "pip")
+	bytes := func() int64 { return dirBytes(dir) + dirBytes(scratch) }
+	return r.step(StepWheels, "with pip", bytes, func() error {
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(scratch, 0o700)); err != nil {
 			return err
 		}
 		err := r.hostStep(StepWheels, func(log *os.File) error {
-			return downloadWheels(ctx, r.recipe.Python, runtime.GOARCH, dir, log)
+			return downloadWheels(ctx, r.recipe.Python, runtime.GOARCH, scratch, dir, log)
 		})
 		if err != nil {
 			return err

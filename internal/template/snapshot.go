@@ -15,21 +15,6 @@ import (
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
-// Guest is the host's end of a link, as far as a build needs it.
-type Guest interface {
-	Health(ctx context.Context) (guestapi.Health, error)
-	Warm(ctx context.Context, req guestapi.WarmRequest) (guestapi.WarmResponse, error)
-}
-
-// Link waits for the agent of one sandbox.
-type Link interface {
-	Guest(ctx context.Context) (Guest, error)
-	Close() error
-}
-
-// Linker listens in the host folder that a sandbox sees as guestapi.LinkDir.
-type Linker func(dir, sandboxID string) (Link, error)
-
 // Time limits of what waits for something inside.
 const (
 	bootTime     = 60 * time.Second // from the start of a sandbox until its agent answers
@@ -119,7 +104,7 @@ func (r *run) start(ctx context.Context, log string, make func(id, linkDir strin
 	}
 	listen := r.b.Link
 	if listen == nil {
-		listen = listenGuest
+		listen = guestLinker(r.b.Log)
 	}
 	link, err := listen(dir, id)
 	if err != nil {

@@ -22,7 +22,11 @@ type tracker struct {
 // begin reports that a step starts, and gives what reports its end. Bytes may
 // be nil; it is read while the step runs.
 func (t *tracker) begin(step, text string, bytes func() int64) (end func(error)) {
-	start := t.now()
+	start, most := t.now(), int64(0)
+	moved := func() int64 {
+		most = max(most, bytes()) // what was counted may have been moved to its place
+		return most
+	}
 	t.emit(Event{Kind: EventStart, Step: step, Text: text})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -37,7 +41,7 @@ func (t *tracker) begin(step, text string, bytes func() int64) (end func(error))
 			case <-stop:
 				return
 			case <-tick.C:
-				t.emit(Event{Kind: EventProgress, Step: step, Elapsed: t.now().Sub(start), Bytes: bytes()})
+				t.emit(Event{Kind: EventProgress, Step: step, Elapsed: t.now().Sub(start), Bytes: moved()})
 			}
 		}
 	}()
@@ -46,7 +50,7 @@ func (t *tracker) begin(step, text string, bytes func() int64) (end func(error))
 		<-stopped
 		e := Event{Kind: EventDone, Step: step, Elapsed: t.now().Sub(start)}
 		if bytes != nil {
-			e.Bytes = bytes()
+			e.Bytes = moved()
 		}
 		if err != nil {
 			e.Kind, e.Text = EventFail, firstLine(err.Error())

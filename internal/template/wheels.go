@@ -21,8 +21,8 @@ const newestGlibc = 41
 
 // downloadWheels fetches every locked requirement as a wheel, with the
 // machine's own pip and its configuration. Nothing of a wheel is run: pip only
-// checks its hash and writes it down.
-func downloadWheels(ctx context.Context, p RecipePython, goarch, dir string, log io.Writer) error {
+// checks its hash and writes it down. Scratch is a folder for the run.
+func downloadWheels(ctx context.Context, p RecipePython, goarch, scratch, dir string, log io.Writer) error {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		return fault.Wrap(err, api.CodeUnsupported, "the program python3, which downloads wheels, is missing").WithHint("apt-get install python3-pip")
@@ -44,7 +44,9 @@ func downloadWheels(ctx context.Context, p RecipePython, goarch, dir string, log
 		args = append(args, "--platform="+platform)
 	}
 	args = append(args, "--dest="+dir, "--requirement="+lock)
-	return runCommand(ctx, hostCommand(ctx, log, python, args...), nil)
+	cmd := hostCommand(ctx, log, python, args...)
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+scratch) // pip downloads there, and moves it all at the end
+	return runCommand(ctx, cmd, nil)
 }
 
 // lockName is the file beside the wheels that says what is installed.
