@@ -31,6 +31,7 @@ class Daemon:
     def __init__(self, **settings: object) -> None:
         # Short, because the path of a Unix socket holds 107 bytes.
         self.dir = Path(tempfile.mkdtemp(prefix="pst-", dir="/var/tmp"))
+        self.dir.chmod(0o711)  # sandboxes are nobody on this host, and pass through
         self.data = self.dir / "data"
         self.home = self.dir / "home"
         self.home.mkdir()
