@@ -29,10 +29,10 @@ $(PROGRAMS)/guest: $(SOURCES)
 	@touch $@
 
 $(PROGRAMS)/kernel: $(KERNEL)
-	rm -rf $@
-	mkdir -p $@
-	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents -t $(CURDIR)/$@ {} +
-	@touch $@
+	rm -rf $@ $@.new
+	mkdir -p $@.new
+	cd internal/kernel/python && find pandastack_kernel -name '*.py' -not -path '*/tests/*' -exec cp --parents -t $(CURDIR)/$@.new {} +
+	mv $@.new $@
 
 $(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel
 	$(GO_BUILD) -ldflags '-s -w -X github.com/pandastack/pandastack/internal/daemon.version=$(VERSION)' -o $@ ./cmd/pandastack

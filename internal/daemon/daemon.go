@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -45,6 +46,13 @@ type Started struct {
 // Serve runs the daemon until the context ends.
 func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error) {
 	log := sur.Log
+	// Sandboxes' processes are nobody on the host: they may search what leads to
+	// their files, and list nothing.
+	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("making the data directory: %w", err)
+		}
+	}
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
 		return err

@@ -20,13 +20,10 @@ import (
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
-const minDisk = 8 << 30 // a template, its archives while it is built, and some sandboxes
-
 // Doctor looks at this machine with the eyes of the daemon. It changes nothing.
 func Doctor(ctx context.Context, cfg *config.Config) []driver.Check {
 	checks := []driver.Check{
 		checkDataDir(cfg.DataDir),
-		checkDisk(cfg.DataDir),
 		checkPrograms(),
 	}
 	checks = append(checks, checkDriver(ctx, cfg)...)
@@ -73,20 +70,6 @@ func checkDataDir(dir string) driver.Check {
 		return bad(name, fmt.Sprintf("%s is not writable: %v", nearestDir(dir), err), "run as root, or choose another with --data-dir")
 	}
 	return good(name, "%s", dir)
-}
-
-func checkDisk(dir string) driver.Check {
-	const name = "disk space"
-	var st unix.Statfs_t
-	if err := unix.Statfs(nearestDir(dir), &st); err != nil {
-		return bad(name, err.Error(), "")
-	}
-	free := int64(st.Bavail) * st.Bsize //nolint:unconvert // the types differ between architectures
-	if free < minDisk {
-		return bad(name, fmt.Sprintf("%.1f GB free where %s lies", float64(free)/1e9, dir),
-			fmt.Sprintf("make room for %d GB, or choose another disk with --data-dir", minDisk>>30))
-	}
-	return good(name, "%.1f GB free", float64(free)/1e9)
 }
 
 func checkPrograms() driver.Check {

@@ -28,16 +28,24 @@ func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
 }
 
 // probeDriver makes the driver in a folder that goes away, for looking at the
-// host beside a daemon that may be running.
+// host beside a daemon that may be running. It is on the disk that the data
+// directory is or will be on, when that can be.
 func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), error) {
-	dir, err := os.MkdirTemp("", "pandastack-doctor-")
+	dir, err := os.MkdirTemp(nearestDir(cfg.DataDir), "doctor-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "pandastack-doctor-")
+	}
 	if err != nil {
 		return nil, nil, err
+	}
+	remove := func() { os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o711); err != nil { // sandboxes' processes are nobody on the host
+		return nil, remove, err
 	}
 	probe := *cfg
 	probe.DataDir = dir
 	drv, err := newDriver(&probe, log)
-	return drv, func() { os.RemoveAll(dir) }, err
+	return drv, remove, err
 }
 
 // findRunsc looks where the setting says, beside this program, and in PATH.

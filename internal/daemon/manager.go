@@ -10,6 +10,9 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
+// runDir holds a folder for each sandbox, with its link's socket.
+func runDir(cfg *config.Config) string { return filepath.Join(cfg.DataDir, "run") }
+
 func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *slog.Logger) sandbox.Config {
 	pools := map[string]sandbox.PoolSize{}
 	for _, name := range cfg.PoolTemplates {
@@ -20,7 +23,7 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 		Store:        st,
 		Templates:    builtTemplates{templateStore(cfg)},
 		Logger:       log,
-		RunDir:       filepath.Join(cfg.DataDir, "run"),
+		RunDir:       runDir(cfg),
 		DefaultTTL:   cfg.DefaultTTL,
 		MaxTTL:       cfg.MaxTTL,
 		MaxSandboxes: cfg.MaxSandboxes,
