@@ -9,12 +9,28 @@ package process
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"iter"
+	"math"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/capture"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+const (
+	grace    = 30 * time.Second // the guest gets to end a command after its deadline
+	killTime = 10 * time.Second // for the kill of a command whose caller is gone
+	maxEnvs  = 128 << 10
+	maxStdin = 10 << 20
 )
 
 // Guests gives the link to a sandbox for the length of one call. It is
@@ -31,25 +47,213 @@ type Config struct {
 
 // Service runs commands. Close it before the requests in progress are
 // cancelled at the end of the daemon, so that their commands go on.
-type Service struct{}
+type Service struct {
+	guests Guests
+	cfg    Config
+	closed atomic.Bool
+}
 
 // New makes a Service.
-func New(guests Guests, cfg Config) *Service { return &Service{} }
+func New(guests Guests, cfg Config) *Service {
+	if cfg.DefaultTimeout == 0 {
+		cfg.DefaultTimeout = time.Minute
+	}
+	if cfg.MaxTimeout == 0 {
+		cfg.MaxTimeout = 24 * time.Hour
+	}
+	return &Service{guests: guests, cfg: cfg}
+}
 
 // Close keeps commands alive whose callers go away from now on.
-func (s *Service) Close() {}
-
-var errSoon = fault.New(api.CodeUnsupported, "not yet")
+func (s *Service) Close() { s.closed.Store(true) }
 
 // Exec runs a command and waits for its end. A command that fails or runs out
 // of time is an outcome, not an error. When the context ends first, the
 // command's whole group is killed.
 func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecRequest) (api.ExecResult, error) {
-	return api.ExecResult{}, errSoon
+	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
+	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
+	for e, err := range s.ExecStream(ctx, owner, sid, req) {
+		if err != nil {
+			return api.ExecResult{}, err
+		}
+		switch e.Type {
+		case api.EventStdout:
+			stdout.Add(e.Text + string(e.Raw))
+		case api.EventStderr:
+			stderr.Add(e.Text + string(e.Raw))
+		case api.EventGap:
+			if e.Stream == "stderr" {
+				stderr.Gap(e.Dropped)
+			} else {
+				stdout.Gap(e.Dropped)
+			}
+		case api.EventExit:
+			r := api.ExecResult{ExitCode: e.Exit.Code, DurationMS: e.Exit.DurationMS, TimedOut: e.Exit.Reason == "timeout", OutputPath: e.Exit.OutputPath}
+			r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
+			r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
+			r.Truncated = r.StdoutDropped+r.StderrDropped > 0
+			return r, nil
+		}
+	}
+	return api.ExecResult{}, fault.New(api.CodeInternal, "the command ended without saying how")
 }
 
 // ExecStream is Exec with the events as they happen: started, stdout, stderr,
 // gap, and exit at the end, whose Exit.Reason is "timeout" when time ran out.
 func (s *Service) ExecStream(ctx context.Context, owner, sid string, req api.ExecRequest) iter.Seq2[api.Event, error] {
-	return func(yield func(api.Event, error) bool) { yield(api.Event{}, errSoon) }
+	return func(yield func(api.Event, error) bool) {
+		start, timeout, err := s.check(req)
+		if err != nil {
+			yield(api.Event{}, err)
+			return
+		}
+		if err := s.run(ctx, owner, sid, start, timeout, yield); err != nil {
+			yield(api.Event{}, err)
+		}
+	}
+}
+
+func (s *Service) check(req api.ExecRequest) (start guestapi.StartProcess, timeout time.Duration, err error) {
+	timeout = s.cfg.DefaultTimeout
+	switch t := req.TimeoutSeconds; {
+	case t < 0 || math.IsNaN(t) || t > s.cfg.MaxTimeout.Seconds():
+		return start, 0, fault.InvalidField("timeout_seconds", "timeout_seconds must be between 0 and %v, but is %v", s.cfg.MaxTimeout.Seconds(), t)
+	case t > 0:
+		timeout = max(time.Millisecond, time.Duration(t*float64(time.Second)))
+	}
+	if req.Cmd.IsZero() || req.Cmd.Argv != nil && (len(req.Cmd.Argv) == 0 || req.Cmd.Argv[0] == "") {
+		return start, 0, fault.InvalidField("cmd", "there is no command to run")
+	}
+	args := req.Cmd.Args()
+	for _, a := range args {
+		if strings.ContainsRune(a, 0) {
+			return start, 0, fault.InvalidField("cmd", "the command holds a NUL byte")
+		}
+	}
+	if req.CWD == "" {
+		req.CWD = guestapi.Workspace
+	}
+	if req.CWD[0] != '/' || strings.ContainsRune(req.CWD, 0) {
+		return start, 0, fault.InvalidField("cwd", "cwd must be an absolute path, but is %.80q", req.CWD)
+	}
+	size := 0
+	for k, v := range req.Envs {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return start, 0, fault.InvalidField("envs", "%.40q cannot be an environment variable", k)
+		}
+		size += len(k) + len(v) + 2
+	}
+	if size > maxEnvs {
+		return start, 0, fault.InvalidField("envs", "envs has %d bytes; a process gets at most %d", size, maxEnvs)
+	}
+	start = guestapi.StartProcess{
+		Argv: args, CWD: req.CWD, Envs: req.Envs, User: req.User, Tag: newTag(), TimeoutMS: timeout.Milliseconds(), Command: req.Cmd,
+	}
+	if req.Stdin != nil {
+		if len(*req.Stdin) > maxStdin {
+			return start, 0, fault.New(api.CodeTooLarge, "stdin has %d bytes; at most %d are taken here", len(*req.Stdin), maxStdin).
+				WithHint("write a file and redirect it, or start a process and write to its standard input")
+		}
+		start.Input = []byte(*req.Stdin)
+	}
+	return start, timeout, nil
+}
+
+// run starts the command and passes its events on. Errors that it returns were
+// not passed on yet.
+func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.StartProcess, timeout time.Duration, yield func(api.Event, error) bool) error {
+	link := func(ctx context.Context) (*guest.Client, func(), error) { return s.guests.Guest(ctx, owner, sid) }
+	p, err := startOnce(ctx, link, start)
+	if err != nil {
+		return err
+	}
+	exited := false
+	defer func() {
+		if !exited && !s.closed.Load() {
+			s.kill(ctx, link, p.PID)
+		}
+	}()
+	deadline, cancel := context.WithTimeoutCause(ctx, timeout+grace, errNotEnded)
+	defer cancel()
+	open := func(ctx context.Context, c *guest.Client, after int64) (*guest.Events, error) {
+		return c.ProcessEvents(ctx, p.PID, after, true)
+	}
+	for e, err := range guest.Follow(deadline, 0, link, open) {
+		if err != nil {
+			var ended *guest.EndedError
+			if errors.As(err, &ended) {
+				exited = true
+			}
+			return err
+		}
+		exited = e.Type == api.EventExit
+		if !yield(e, nil) || exited {
+			return nil
+		}
+	}
+	return fault.New(api.CodeInternal, "the command ended without saying how")
+}
+
+var errNotEnded = fault.New(api.CodeTimeout, "the sandbox did not end the command at its deadline").
+	WithHint("it may be overloaded; a new sandbox will do")
+
+// startOnce starts a process. When the link breaks before the answer, the tag
+// tells whether it was started, so that it never is twice.
+func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess) (api.Process, error) {
+	asked, generation := false, 0
+	for {
+		client, done, err := link(ctx)
+		if err != nil {
+			return api.Process{}, err
+		}
+		p, err := func() (api.Process, error) {
+			defer done()
+			if asked {
+				if p, found, err := byTag(ctx, client, start.Tag); found || err != nil {
+					return p, err
+				}
+				if client.Generation() != generation {
+					return api.Process{}, fault.New(api.CodeConflict, "the sandbox was restored while the command was started")
+				}
+			}
+			asked, generation = true, client.Generation()
+			return client.StartProcess(ctx, start)
+		}()
+		if !errors.Is(err, guest.ErrLinkLost) {
+			return p, err
+		}
+	}
+}
+
+func byTag(ctx context.Context, c *guest.Client, tag string) (api.Process, bool, error) {
+	list, err := c.Processes(ctx)
+	if err != nil {
+		return api.Process{}, false, err
+	}
+	for _, p := range list {
+		if p.Tag == tag {
+			return p, true, nil
+		}
+	}
+	return api.Process{}, false, nil
+}
+
+// kill ends a command whose caller is gone. There is nobody left to tell when
+// it fails; the deadline in the guest ends it then.
+func (s *Service) kill(ctx context.Context, link guest.Link, pid int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	client, done, err := link(ctx)
+	if err != nil {
+		return
+	}
+	defer done()
+	_ = client.KillProcess(ctx, pid)
+}
+
+func newTag() string {
+	b := make([]byte, 8)
+	rand.Read(b) // never fails
+	return fmt.Sprintf("exec-%s", hex.EncodeToString(b))
 }

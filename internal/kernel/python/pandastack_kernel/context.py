@@ -31,7 +31,7 @@ class Context:
         self._streams = Streams(self._link)
         self._limit = MemoryLimit()
         self._spawning = Spawning(self._link, self._streams, self._limit)
-        self._outbox = Outbox(self._link.send_encoded, lambda: self._link.connected or self._link.mute)
+        self._outbox = Outbox(self._link, self._streams)
         self._spawning.install()
         self._shell: Shell = make_shell(self._outbox)
         libraries.set_up(self._shell)

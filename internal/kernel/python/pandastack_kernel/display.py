@@ -11,6 +11,8 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
 from . import bundles
+from .link import Link
+from .streams import Streams
 from .time_limit import OutOfTime, restart, time_limit
 
 #: How long one representation of an object (its repr, its HTML, …) may take, in seconds.
@@ -29,8 +31,8 @@ class Outbox:
     display that changes a thousand times is two results, not a thousand.
     """
 
-    def __init__(self, send: Callable[[bytes], None], connected: Callable[[], bool]) -> None:
-        self._send, self._connected = send, connected
+    def __init__(self, link: Link, streams: Streams) -> None:
+        self._link, self._streams = link, streams
         self._run = ""
         self._updates: dict[str, Bundle] = {}
 
@@ -39,15 +41,14 @@ class Outbox:
         self._updates.clear()
 
     def put(self, data: dict[str, Any], metadata: dict[str, Any] | None, *, last: bool = False) -> None:
-        if not self._connected():  # a process that the user forked: it has only its output
+        if not (self._link.connected or self._link.mute):  # a process that the user forked: it has only its output
             if isinstance(data.get("text/plain"), str):
                 print(data["text/plain"])
             return
         frame = bundles.result_frame(self._run, data, metadata, last=last)
         if frame is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            self._send(frame)
+            self._streams.flush()
+            self._link.send_encoded(frame)
 
     def update(self, display_id: str, data: dict[str, Any], metadata: dict[str, Any] | None) -> None:
         self._updates[display_id] = (data, metadata or {})
@@ -104,14 +105,16 @@ class ResultPublisher(DisplayPublisher):
 class BoundedFormatter(DisplayFormatter):
     """Formats an object within a time, whatever its methods do.
 
-    ``special`` maps ``module.Class`` to a function that makes the whole bundle; it wins over the object's own methods.
+    ``special`` maps a class to the function that makes the whole bundle of its objects, in place of their own methods;
+    ``after`` maps one to a function that is called with the finished bundle.
+
     A representation that fails or takes too long is left out with a note on stderr, the others stay.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.special: dict[str, Callable[[Any], Bundle]] = {}
-        self.after: dict[str, Callable[[Any, dict[str, Any]], None]] = {}
+        self.special: dict[type, Callable[[Any], Bundle]] = {}
+        self.after: dict[type, Callable[[Any, dict[str, Any]], Any]] = {}
         self._current = ""
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Bundle:
@@ -119,7 +122,10 @@ class BoundedFormatter(DisplayFormatter):
             return super().format(obj, include=include, exclude=exclude)
         maker = _for_type(self.special, obj)
         if maker is not None:
-            return maker(obj)
+            try:
+                return maker(obj)
+            except Exception as error:
+                note(f"showing a {_name(obj)} raised {describe(error)}")
         with time_limit(FORMATTER_SECONDS):
             try:
                 data, metadata = self._format_each(obj, include, exclude)
@@ -207,14 +213,8 @@ def _registered(formatter: Any, obj: Any) -> bool:
     return True
 
 
-def _for_type(table: dict[str, Any], obj: Any) -> Any:
-    if not table:
-        return None
-    for kind in type(obj).__mro__:
-        found = table.get(f"{kind.__module__}.{kind.__qualname__}")
-        if found is not None:
-            return found
-    return None
+def _for_type(table: dict[type, Any], obj: Any) -> Any:
+    return next((table[kind] for kind in type(obj).__mro__ if kind in table), None)
 
 
 __all__ = [

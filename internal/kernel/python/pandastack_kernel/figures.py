@@ -30,6 +30,12 @@ FALLBACK_FAMILIES = (
 )
 
 
+def set_up(shell: Any, module: Any) -> None:
+    """Once matplotlib's figures are imported."""
+    shell.display_formatter.formatters["image/png"].for_type(module.Figure, png)
+    shell.display_formatter.after[module.Figure] = shown
+
+
 def png(figure: Any) -> bytes | None:
     """The figure as PNG, cut to what is drawn, or None for one with nothing in it."""
     if not figure.axes and not figure.lines and not figure.texts and not figure.images and not figure.patches:

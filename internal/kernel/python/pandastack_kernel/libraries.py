@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from . import figures
+from . import altair_charts, figures, plotly_figures
 from .on_import import on_import
+from .renderer import Renderer
 
 
 def set_up(shell: Any) -> None:
@@ -14,7 +15,21 @@ def set_up(shell: Any) -> None:
     on_import("matplotlib", figures.use_backend)
     on_import("matplotlib.backends.backend_agg", figures.adopt_agg)
     on_import("matplotlib.font_manager", figures.extend_fonts)
+    on_import("matplotlib.figure", lambda module: figures.set_up(shell, module))
     on_import("pandas", _pandas)
+    renderer = Renderer()
+    on_import("plotly.basedatatypes", lambda module: plotly_figures.set_up_figures(shell, renderer, module))
+    for name in ("plotly.io", "plotly.io._renderers"):
+        on_import(name, lambda module: plotly_figures.set_up_showing(shell, module))
+    on_import("plotly.offline", plotly_figures.set_up_offline)
+    on_import("kaleido", lambda module: plotly_figures.set_up_kaleido(renderer, module))
+    on_import("altair", lambda module: altair_charts.set_up(shell, renderer, module))
+    on_import("PIL.Image", lambda module: _images(shell, module))
+
+
+def _images(shell: Any, module: ModuleType) -> None:
+    # Pillow offers PNG and JPEG of every image; one picture is enough, and PNG loses nothing.
+    shell.display_formatter.after[module.Image] = lambda _, data: "image/png" in data and data.pop("image/jpeg", None)
 
 
 def _pandas(pandas: ModuleType) -> None:

@@ -61,6 +61,10 @@ class Shell(InteractiveShell):
                 result.error_in_exec = error
             self.shown_error = error
             return True
+        finally:
+            for name in ("stdout", "stderr"):
+                if not hasattr(sys, name):  # IPython's own code looks at them
+                    setattr(sys, name, getattr(sys, f"__{name}__"))
         return False
 
     runcode = run_code
@@ -81,13 +85,15 @@ class Shell(InteractiveShell):
     def showindentationerror(self) -> None:
         self.shown_error = sys.exc_info()[1]
 
+    def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> dict[str, Any]:
+        # IPython formats every exception a second time for saving notebooks, at up to a second each.
+        return {"ename": type(exception).__name__, "evalue": "", "traceback": []}
+
     # --- starting up ----------------------------------------------------------------------------------------------
 
     def init_display_formatter(self) -> None:
         self.display_formatter = BoundedFormatter(parent=self)
         self.configurables.append(self.display_formatter)
-        self.display_formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", figures.png)
-        self.display_formatter.after["matplotlib.figure.Figure"] = figures.shown
 
     def init_virtualenv(self) -> None:
         pass  # the interpreter is the environment's own

@@ -13,7 +13,7 @@ from .link import Link
 class _Pipe(io.RawIOBase):
     """The bytes under a stream. Turning from one stream to the other goes through the link first."""
 
-    def __init__(self, fd: int, link: Link, before_turn: Callable[[], None]) -> None:
+    def __init__(self, fd: int, link: Link, before_turn: Callable[[], object]) -> None:
         super().__init__()
         self._fd = fd
         self._link = link
@@ -58,33 +58,38 @@ class Streams:
         self._make()
 
     def _make(self) -> None:
-        self._out = _text(_Pipe(1, self._link, self._flush_err), write_through=False)
-        self._err = _text(_Pipe(2, self._link, self._flush_out), write_through=True)
+        self._out = _text(_Pipe(1, self._link, self._flush_err))
+        self._err = _text(_Pipe(2, self._link, self._flush_out))
 
     def restore(self) -> None:
         """Make sys.stdout and sys.stderr ours again, new ones if the old were detached."""
         import sys
 
-        try:
-            self.flush()
-        except ValueError:
+        if not self.flush():
             self._make()
         sys.stdout = sys.__stdout__ = self._out
         sys.stderr = sys.__stderr__ = self._err
 
-    def flush(self) -> None:
-        self._out.flush()
-        self._err.flush()
+    def flush(self) -> bool:
+        """Write what is left of unfinished lines. False if the user detached a stream."""
+        return self._flush_out() and self._flush_err()
 
-    def _flush_out(self) -> None:
-        self._out.flush()
+    def _flush_out(self) -> bool:
+        return _flush(self._out)
 
-    def _flush_err(self) -> None:
-        self._err.flush()
+    def _flush_err(self) -> bool:
+        return _flush(self._err)
 
 
-def _text(pipe: _Pipe, *, write_through: bool) -> io.TextIOWrapper:
-    # Anything Python can hold can be printed, lone surrogates included.
-    return io.TextIOWrapper(
-        pipe, encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=write_through
-    )
+def _flush(stream: io.TextIOWrapper) -> bool:
+    try:
+        stream.flush()
+    except ValueError:
+        return False
+    return True
+
+
+def _text(pipe: _Pipe) -> io.TextIOWrapper:
+    # Whole lines at a time; what is left of one goes out before anything else does. Anything that Python can hold can
+    # be printed, lone surrogates included.
+    return io.TextIOWrapper(pipe, encoding="utf-8", errors="backslashreplace", line_buffering=True)

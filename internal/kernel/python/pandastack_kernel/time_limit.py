@@ -17,6 +17,7 @@ class OutOfTime(BaseException):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise :class:`OutOfTime` in the block after ``seconds`` of wall clock.
 
+    It is raised again every second until the block ends, because a bare ``except:`` may catch it.
     The user's own alarm, if one was running, is put back with what was left of it. In a thread other than the main
     one there is no limit: only the main thread is given signals.
     """
@@ -28,7 +29,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise OutOfTime
 
     previous = signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
@@ -41,4 +42,4 @@ def time_limit(seconds: float) -> Iterator[None]:
 def restart(seconds: float) -> None:
     """Give the block that is running under :func:`time_limit` the whole time again."""
     if threading.current_thread() is threading.main_thread():
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)

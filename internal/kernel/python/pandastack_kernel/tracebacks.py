@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 
+from IPython.core.error import UsageError
+
 from .bundles import shorten
 from .time_limit import OutOfTime, time_limit
 
@@ -85,12 +87,18 @@ def _says_the_same(inner: BaseException, outer: BaseException) -> bool:
     """Whether the inner exception is a library's first draft of the outer one, and tells nothing more."""
     if type(inner) is not type(outer) or _message(inner) != _message(outer):
         return False
-    return not any(_is_user(frame) for frame, _ in traceback.walk_tb(inner.__traceback__))
+    return not _has_user_frame(inner.__traceback__)
+
+
+def _has_user_frame(tb: TracebackType | None) -> bool:
+    return any(_is_user(frame) for frame, _ in traceback.walk_tb(tb))
 
 
 def _one(error: BaseException) -> Iterator[str]:
     lines = list(_frames(error.__traceback__))
-    if lines and type(error).__name__ != "UsageError":
+    if isinstance(error, (SyntaxError, UsageError)) and not _has_user_frame(error.__traceback__):
+        lines = []  # the cell itself: only the parser's frames are there
+    if lines:
         yield "Traceback (most recent call last):\n"
         yield from lines
     yield from _last_lines(error)

@@ -173,6 +173,9 @@ def _own_environment() -> None:
     # Arrow's allocator would start a background thread; OpenMP's workers would spin while they wait.
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    browser = "/usr/bin/chromium-headless-shell"  # a name that kaleido does not look for
+    if os.path.exists(browser):
+        os.environ.setdefault("BROWSER_PATH", browser)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     os.environ.pop("PYTHONPATH", None)
     # The kernel stays importable, but behind everything else; the working folder comes first, as in a notebook.

@@ -1,0 +1,80 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+const (
+	reopenPause = 10 * time.Millisecond // before a broken stream is opened again, doubled
+	reopenMax   = time.Second           // each time nothing came of it, up to this
+)
+
+// Link gives the Client of a sandbox for one call, waiting while the guest
+// redials; the function ends the call.
+type Link func(ctx context.Context) (*Client, func(), error)
+
+// Open opens a stream of events that begins after a number.
+type Open func(ctx context.Context, c *Client, after int64) (*Events, error)
+
+// Follow gives the events of what open opens, up to and with its end. When the
+// link breaks in the middle it opens the stream again where it was: whoever
+// reads does not notice. It gives up with the context, or when the link cannot
+// be had any more.
+func Follow(ctx context.Context, after int64, link Link, open Open) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		pause := reopenPause
+		for {
+			got, err := followOnce(ctx, &after, link, open, yield)
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, ErrLinkLost) {
+				yield(api.Event{}, err)
+				return
+			}
+			if got {
+				pause = reopenPause
+			}
+			select {
+			case <-time.After(pause):
+				pause = min(2*pause, reopenMax)
+			case <-ctx.Done():
+				yield(api.Event{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// followOnce follows until the end, the reader's leave or an error.
+func followOnce(ctx context.Context, after *int64, link Link, open Open, yield func(api.Event, error) bool) (got bool, err error) {
+	client, done, err := link(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	events, err := open(ctx, client, *after)
+	if err != nil {
+		return false, err
+	}
+	defer events.Close()
+	for {
+		e, err := events.Next()
+		if err == io.EOF {
+			return got, nil
+		}
+		if err != nil {
+			return got, err
+		}
+		got, *after = true, e.Seq
+		if !yield(e, nil) {
+			return got, nil
+		}
+	}
+}

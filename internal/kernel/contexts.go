@@ -1,0 +1,147 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/nearest"
+)
+
+const python = "python"
+
+// pythonNames are what callers call Python.
+var pythonNames = []string{"", "python", "python3", "py"}
+
+// CreateContext makes a context; an empty ID is filled in.
+func (s *Service) CreateContext(ctx context.Context, owner, sid string, req api.CreateContextRequest) (api.Context, error) {
+	if !slices.Contains(pythonNames, strings.ToLower(req.Language)) {
+		return api.Context{}, fault.InvalidField("language", "contexts speak python, not %.40q", req.Language).
+			WithHint("run other languages as commands, or with POST …/repl")
+	}
+	req.Language = python
+	if req.ID == "" {
+		req.ID = newID("ctx-")
+	}
+	if !guest.ValidID(req.ID) {
+		return api.Context{}, fault.InvalidField("id", "id must be 1 to 64 letters, digits, \"_\" or \"-\", but is %.80q", req.ID)
+	}
+	if req.CWD == "" {
+		req.CWD = guestapi.Workspace
+	}
+	if req.CWD[0] != '/' || strings.ContainsRune(req.CWD, 0) {
+		return api.Context{}, fault.InvalidField("cwd", "cwd must be an absolute path, but is %.80q", req.CWD)
+	}
+	for k, v := range req.Envs {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return api.Context{}, fault.InvalidField("envs", "%.40q cannot be an environment variable", k)
+		}
+	}
+	return withClient(ctx, s, owner, sid, func(c *guest.Client) (api.Context, error) { return c.CreateContext(ctx, req) })
+}
+
+// Contexts lists the contexts of a sandbox.
+func (s *Service) Contexts(ctx context.Context, owner, sid string) ([]api.Context, error) {
+	return withClient(ctx, s, owner, sid, func(c *guest.Client) ([]api.Context, error) { return c.Contexts(ctx) })
+}
+
+// Context describes one; "default" is made if it does not exist yet.
+func (s *Service) Context(ctx context.Context, owner, sid, cid string) (api.Context, error) {
+	return onContext(ctx, s, owner, sid, cid, func(c *guest.Client) (api.Context, error) { return c.Context(ctx, cid) })
+}
+
+// CloseContext ends one. Closing one that does not exist is no error.
+func (s *Service) CloseContext(ctx context.Context, owner, sid, cid string) error {
+	_, err := withClient(ctx, s, owner, sid, func(c *guest.Client) (struct{}, error) {
+		err := c.CloseContext(ctx, cid)
+		if errors.Is(err, fault.NotFound) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Interrupt stops the running cell of a context, if any.
+func (s *Service) Interrupt(ctx context.Context, owner, sid, cid string) error {
+	_, err := withClient(ctx, s, owner, sid, func(c *guest.Client) (struct{}, error) {
+		return struct{}{}, s.near(ctx, c, cid, c.InterruptContext(ctx, cid))
+	})
+	return err
+}
+
+// InterruptExecution stops one execution, running or queued.
+func (s *Service) InterruptExecution(ctx context.Context, owner, sid, cid, eid string) error {
+	_, err := withClient(ctx, s, owner, sid, func(c *guest.Client) (struct{}, error) {
+		return struct{}{}, c.InterruptExecution(ctx, cid, eid)
+	})
+	return err
+}
+
+// Restart gives a context a new interpreter.
+func (s *Service) Restart(ctx context.Context, owner, sid, cid string) (api.Context, error) {
+	return onContext(ctx, s, owner, sid, cid, func(c *guest.Client) (api.Context, error) { return c.RestartContext(ctx, cid) })
+}
+
+// withClient makes one call to the guest of a sandbox.
+func withClient[T any](ctx context.Context, s *Service, owner, sid string, f func(*guest.Client) (T, error)) (T, error) {
+	client, done, err := s.guests.Guest(ctx, owner, sid)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	defer done()
+	return f(client)
+}
+
+// onContext is withClient for a call about one context: the default one is
+// made when it is missing, and for any other the nearest names are given.
+func onContext[T any](ctx context.Context, s *Service, owner, sid, cid string, f func(*guest.Client) (T, error)) (T, error) {
+	return withClient(ctx, s, owner, sid, func(c *guest.Client) (T, error) {
+		out, err := f(c)
+		if cid == api.DefaultContext && errors.Is(err, fault.NotFound) {
+			if err := makeDefault(ctx, c); err != nil {
+				return out, err
+			}
+			out, err = f(c)
+		}
+		return out, s.near(ctx, c, cid, err)
+	})
+}
+
+// makeDefault makes the default context. Somebody else may be faster.
+func makeDefault(ctx context.Context, c *guest.Client) error {
+	_, err := c.CreateContext(ctx, api.CreateContextRequest{ID: api.DefaultContext, Language: python, CWD: guestapi.Workspace})
+	if errors.Is(err, fault.Conflict) && !errors.Is(err, guest.ErrLinkLost) {
+		return nil
+	}
+	return err
+}
+
+// near adds the nearest names to an error about an unknown context.
+func (s *Service) near(ctx context.Context, c *guest.Client, cid string, err error) error {
+	var f *fault.Error
+	if !errors.Is(err, fault.NotFound) || !errors.As(err, &f) || f.Hint != "" {
+		return err
+	}
+	list, lerr := c.Contexts(ctx)
+	if lerr != nil {
+		return err // it says enough
+	}
+	var names []string
+	for _, x := range list {
+		names = append(names, x.ID)
+	}
+	if slices.Contains(names, cid) {
+		return err // it was something else that was not found
+	}
+	if hint := nearest.Hint(cid, names, "contexts"); hint != "" {
+		return f.WithHint("%s", hint)
+	}
+	return err
+}

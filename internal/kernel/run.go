@@ -1,0 +1,198 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+const (
+	grace         = time.Minute      // the guest gets to end a cell after its deadline
+	interruptTime = 15 * time.Second // for the interrupt of a cell whose client is gone
+)
+
+// Run runs a cell and waits for its end. A cell that raises or hits its
+// deadline is an outcome, not an error.
+func (s *Service) Run(ctx context.Context, owner, sid, cid string, req api.RunRequest) (api.Execution, error) {
+	return assemble(s.Stream(ctx, owner, sid, cid, req))
+}
+
+// Wait waits for an execution and gives it whole.
+func (s *Service) Wait(ctx context.Context, owner, sid, cid, eid string) (api.Execution, error) {
+	return assemble(s.Attach(ctx, owner, sid, cid, eid, 0, false))
+}
+
+// Stream runs a cell and gives its events as they happen, ending with the end
+// event. Its Execution holds all but the streamed parts.
+func (s *Service) Stream(ctx context.Context, owner, sid, cid string, req api.RunRequest) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		run, err := s.check(cid, req)
+		if err != nil {
+			yield(api.Event{}, err)
+			return
+		}
+		e := execution{sid, cid, run.ExecutionID}
+		s.watch.run(e, req.Detach)
+		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
+		defer func() { s.watch.leave(e, f.ended) }()
+		f.events(ctx, 0, f.start(run), yield)
+	}
+}
+
+// Attach gives the events of an execution from after on. With follow it goes
+// on until the end, without it waits for the end and gives what was kept.
+func (s *Service) Attach(ctx context.Context, owner, sid, cid, eid string, after int64, follows bool) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		if after < 0 {
+			yield(api.Event{}, fault.InvalidField("after", "after must not be negative, but is %d", after))
+			return
+		}
+		e := execution{sid, cid, eid}
+		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
+		if s.watch.attach(e) {
+			defer func() { s.watch.leave(e, f.ended) }()
+		}
+		f.events(ctx, after, func(ctx context.Context, c *guest.Client, after int64) (*guest.Events, error) {
+			events, err := c.Attach(ctx, cid, eid, after, follows)
+			return events, s.near(ctx, c, cid, err)
+		}, yield)
+	}
+}
+
+func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, error) {
+	run := guestapi.RunRequest{ExecutionID: req.ExecutionID, Code: req.Code, TimeoutMS: req.TimeoutMS, Follow: true}
+	if req.Code == "" {
+		return run, fault.InvalidField("code", "there is no code to run")
+	}
+	if len(req.Code) > guestapi.MaxCode {
+		e := fault.New(api.CodeTooLarge, "the code has %d bytes; at most %d MiB are taken", len(req.Code), guestapi.MaxCode>>20)
+		e.Field = "code"
+		return run, e.WithHint("write the data to a file in the sandbox and read it from there")
+	}
+	if run.TimeoutMS == 0 {
+		run.TimeoutMS = s.cfg.DefaultTimeout.Milliseconds()
+	}
+	if most := s.cfg.MaxTimeout.Milliseconds(); run.TimeoutMS < 0 || run.TimeoutMS > most {
+		return run, fault.InvalidField("timeout_ms", "timeout_ms must be between 1 and %d, but is %d", most, run.TimeoutMS)
+	}
+	if run.ExecutionID == "" {
+		run.ExecutionID = newID("")
+	}
+	if !guest.ValidID(run.ExecutionID) {
+		return run, fault.InvalidField("execution_id", "execution_id must be a UUID, or 1 to 64 letters, digits, \"_\" or \"-\", but is %.80q", run.ExecutionID)
+	}
+	return run, nil
+}
+
+// follow is one caller's view of an execution.
+type follow struct {
+	s         *Service
+	execution execution
+	link      guest.Link
+	timeout   time.Duration
+
+	asked      bool // the code may have reached the guest
+	generation int  // of the guest that it was sent to
+	seen       int64
+	ended      bool
+}
+
+// start opens the stream by sending the code, which the guest takes for an
+// attach when it has it already. A guest of another generation is a copy from
+// an earlier time: there the code is never sent again.
+func (f *follow) start(run guestapi.RunRequest) guest.Open {
+	cid := f.execution.context
+	return func(ctx context.Context, c *guest.Client, after int64) (*guest.Events, error) {
+		if f.asked && c.Generation() != f.generation {
+			return c.Attach(ctx, cid, run.ExecutionID, after, true)
+		}
+		f.asked, f.generation = true, c.Generation()
+		run.After = after
+		events, err := c.Run(ctx, cid, run)
+		if cid == api.DefaultContext && errors.Is(err, fault.NotFound) {
+			if err := makeDefault(ctx, c); err != nil {
+				return nil, err
+			}
+			events, err = c.Run(ctx, cid, run)
+		}
+		return events, f.s.near(ctx, c, cid, err)
+	}
+}
+
+var errNotEnded = fault.New(api.CodeTimeout, "the sandbox did not end the cell at its deadline")
+
+// events follows to the end. A sandbox that ends in the middle ends the cell,
+// and so does a guest that does not keep the deadline.
+func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield func(api.Event, error) bool) {
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Before it has started a cell may wait for others, each with its deadline.
+	deadline := time.AfterFunc(f.s.cfg.MaxTimeout+grace, func() { cancel(errNotEnded) })
+	defer deadline.Stop()
+
+	f.seen = after
+	for e, err := range guest.Follow(limited, after, f.link, open) {
+		if err != nil {
+			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
+				f.ended = true
+				yield(end, nil)
+				return
+			}
+			yield(api.Event{}, err)
+			return
+		}
+		f.seen = e.Seq
+		switch e.Type {
+		case api.EventStarted:
+			e.ExecutionID = f.execution.id
+			deadline.Reset(f.timeout + grace)
+		case api.EventEnd:
+			e.Execution.ExecutionID = f.execution.id
+			f.ended = true
+		case api.EventExit:
+			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
+		}
+		if !yield(e, err) || f.ended || err != nil {
+			return
+		}
+	}
+}
+
+// untimely makes up the end of a cell whose guest cannot tell it any more.
+func (f *follow) untimely(err error) (api.Event, bool) {
+	x := &api.Execution{ExecutionID: f.execution.id, End: api.EndKernelDied, Exit: 1, ExitCode: 1}
+	var ended *guest.EndedError
+	var words string
+	switch {
+	case errors.Is(err, errNotEnded):
+		x.End = api.EndTimeout
+		words = "The cell was to end at its deadline, but the sandbox did not answer. It may still be running."
+	case errors.As(err, &ended) && (f.asked || f.seen > 0):
+		if ended.Reason == "oom" {
+			x.End = api.EndOOM
+		}
+		words = "The sandbox ended while the cell was running: " + err.Error()
+	default:
+		return api.Event{}, false
+	}
+	x.Error = &words
+	return api.Event{Seq: f.seen + 1, Type: api.EventEnd, Execution: x}, true
+}
+
+// interruptLeft stops a cell that nobody waits for any more.
+func (s *Service) interruptLeft(e execution) {
+	ctx, cancel := context.WithTimeout(context.Background(), interruptTime)
+	defer cancel()
+	err := s.InterruptExecution(ctx, "", e.sandbox, e.context, e.id)
+	if err != nil && !errors.Is(err, fault.NotFound) && !errors.Is(err, fault.Conflict) {
+		s.cfg.Logger.Warn("a cell whose client is gone could not be interrupted", "sandbox", e.sandbox, "context", e.context, "execution", e.id, "error", err)
+		return
+	}
+	s.cfg.Logger.Info("interrupted a cell whose client is gone", "sandbox", e.sandbox, "context", e.context, "execution", e.id)
+}
