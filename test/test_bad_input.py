@@ -77,7 +77,7 @@ def test_empty_code_and_languages(daemon: Daemon, shared_sandbox: Sandbox) -> No
 
 def test_no_key_and_a_wrong_one_look_the_same(daemon: Daemon) -> None:
     for header in ({"Authorization": ""}, {"Authorization": "Bearer pds_" + "0" * 32}):
-        for path in ("/v1/sandboxes", "/v1/sandboxes/sb-whatever", "/v1/nowhere"):
+        for path in ("/v1/sandboxes", "/v1/sandboxes/sb-whatever", "/v1/templates"):
             status, answer = call(daemon, "GET", path, headers=header)
             assert (status, answer["code"]) == (401, "unauthenticated"), path
 
