@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,8 +30,7 @@ class Page:
         class Handler(_Handler):
             served = page
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", port), Handler)
         self.port = self._http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/"
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
@@ -78,6 +78,15 @@ class Page:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nothing to write a traceback for."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -35,8 +35,9 @@ var arrows = []struct{ part, may string }{
 
 	// The host's end of the link, and what speaks over it.
 	{"internal/guest", "api internal/fault internal/guestapi"},
-	{"internal/process", "api internal/fault internal/guest internal/guestapi"},
-	{"internal/kernel/...", "api internal/fault internal/guest internal/guestapi internal/process internal/nearest"},
+	{"internal/capture", "api internal/guestapi"},
+	{"internal/process", "api internal/capture internal/fault internal/guest internal/guestapi"},
+	{"internal/kernel/...", "api internal/capture internal/fault internal/guest internal/guestapi internal/process internal/nearest"},
 
 	// Drivers know the contract and nothing of who uses it.
 	{"internal/driver", "api"},

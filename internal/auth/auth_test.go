@@ -20,7 +20,7 @@ func (m memory) Keys(context.Context) ([]Key, error) {
 	}
 	return out, nil
 }
-func (m memory) AddKey(_ context.Context, k Key) error             { m[k.Prefix] = k; return nil }
+func (m memory) AddKey(_ context.Context, k Key) error            { m[k.Prefix] = k; return nil }
 func (m memory) DeleteKey(_ context.Context, prefix string) error { delete(m, prefix); return nil }
 
 func open(t *testing.T, m memory) *Keys {

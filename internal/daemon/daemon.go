@@ -62,7 +62,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
-	drv, err := newDriver(cfg, log)
+	drv, err := newDriver(cfg, "gvisor", log)
 	if err != nil {
 		return err
 	}

@@ -9,20 +9,24 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // newDriver makes the driver that the settings name. A new driver is one line
-// here and a folder of its own.
-func newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
+// here and a folder of its own. It keeps what it needs in dir, which stands in
+// the data directory.
+func newDriver(cfg *config.Config, dir string, log *slog.Logger) (driver.Driver, error) {
 	switch cfg.Driver {
 	case "gvisor":
 		runsc, err := findRunsc(cfg.Runsc)
 		if err != nil {
 			return nil, err
 		}
-		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, "gvisor"), Log: log})
+		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, dir), Log: log})
+	case "fake":
+		return fake.New(fake.NewHost()), nil
 	}
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
@@ -44,7 +48,7 @@ func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), e
 	}
 	probe := *cfg
 	probe.DataDir = dir
-	drv, err := newDriver(&probe, log)
+	drv, err := newDriver(&probe, "gvisor", log)
 	return drv, remove, err
 }
 

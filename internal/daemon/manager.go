@@ -21,7 +21,7 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 	return sandbox.Config{
 		Driver:       drv,
 		Store:        st,
-		Templates:    builtTemplates{templateStore(cfg)},
+		Templates:    templatesFor(cfg),
 		Logger:       log,
 		RunDir:       runDir(cfg),
 		DefaultTTL:   cfg.DefaultTTL,

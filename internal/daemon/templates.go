@@ -27,6 +27,33 @@ func templateStore(cfg *config.Config) *template.Store {
 	return template.NewStore(filepath.Dir(cfg.TemplatesDir))
 }
 
+// templatesFor gives what sandboxes can be made from. The fake driver needs no
+// templates, so it has two that are always there.
+func templatesFor(cfg *config.Config) sandbox.Templates {
+	if cfg.Driver == "fake" {
+		return pretendedTemplates{cfg.DataDir}
+	}
+	return builtTemplates{templateStore(cfg)}
+}
+
+// pretendedTemplates are those of the fake driver.
+type pretendedTemplates struct{ dir string }
+
+var _ sandbox.Templates = pretendedTemplates{}
+
+// Templates implements sandbox.Templates.
+func (p pretendedTemplates) Templates(context.Context) ([]sandbox.Template, error) {
+	made := func(name, alias string) sandbox.Template {
+		return sandbox.Template{
+			Info: api.TemplateInfo{
+				Name: name, Aliases: []string{alias}, Digest: "pretended-" + name, CPU: 1, MemoryMB: 256, DiskMB: 256, IsGlobal: true,
+			},
+			Rootfs: p.dir, Snapshot: p.dir, Programs: p.dir, PIDs: 64, Spares: 1,
+		}
+	}
+	return []sandbox.Template{made("base", "ubuntu-24.04"), made("code-interpreter", "python")}, nil
+}
+
 // Templates implements sandbox.Templates.
 func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, error) {
 	list, err := b.store.List(ctx)
@@ -80,7 +107,8 @@ func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *
 	if err != nil {
 		return template.Template{}, err
 	}
-	drv, err := newDriver(cfg, log)
+	// Builds have their sandboxes apart, out of reach of a daemon that cleans up.
+	drv, err := newDriver(cfg, "build", log)
 	if err != nil {
 		return template.Template{}, err
 	}

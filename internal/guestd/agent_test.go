@@ -46,7 +46,8 @@ type sandbox struct {
 type host struct {
 	ln      net.Listener
 	mu      sync.Mutex
-	conn    net.Conn
+	conn    net.Conn // the newest, until it is in use
+	all     []net.Conn
 	hello   guestapi.Hello
 	linked  int
 	changed chan struct{}
@@ -84,6 +85,7 @@ func (h *host) serve(ln net.Listener) {
 		conn.Write(append(b, '\n'))
 		if h.refuse == "" {
 			h.conn = conn
+			h.all = append(h.all, conn)
 		}
 		close(h.changed)
 		h.changed = make(chan struct{})
@@ -134,7 +136,7 @@ func start(t *testing.T, change ...func(*guestd.Config)) *sandbox {
 		OutputDir:      filepath.Join(dir, "log"),
 		GenerationFile: filepath.Join(dir, "generation"),
 		Etc:            etc,
-		Stderr:         os.Stderr,
+		Stderr:         devNull(t),
 		Log:            slog.New(slog.DiscardHandler),
 		Reaper:         reaper,
 		Memory:         func() (int64, int64, error) { return 0, 1 << 40, nil },
@@ -350,4 +352,56 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatalf("it never came true: %s", what)
+}
+
+// breakLink closes the host's end of the newest link and waits for the next.
+func (s *sandbox) breakLink() {
+	s.Helper()
+	s.host.mu.Lock()
+	before := s.host.linked
+	for _, c := range s.host.all {
+		c.Close()
+	}
+	s.host.all, s.host.conn = nil, nil
+	s.host.mu.Unlock()
+	s.host.wait(func() bool { return s.host.linked > before })
+}
+
+// memoryGauge is what the sandbox uses, as far as the watchdog is told.
+type memoryGauge struct {
+	mu   sync.Mutex
+	used int64
+	drop bool
+}
+
+func (g *memoryGauge) set(n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.used = n
+}
+
+// dropAfterNextRead makes the memory free once it was seen to be used up.
+func (g *memoryGauge) dropAfterNextRead() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drop = true
+}
+
+func (g *memoryGauge) read() (used, total int64, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	used = g.used
+	if g.drop && used > 0 {
+		g.used, g.drop = 0, false
+	}
+	return used, 1 << 40, nil
+}
+
+func devNull(t *testing.T) *os.File {
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }

@@ -3,8 +3,10 @@ package guestd
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,6 +43,19 @@ func SetApart() error {
 		if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errno != 0 && errno != unix.EINVAL {
 			return fmt.Errorf("drop capability %d: %w", c, errno)
 		}
+	}
+	// What is inheritable would come back to root at the next exec.
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	data[0].Inheritable, data[1].Inheritable = 0, 0
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
+	runtime.KeepAlive(&header)
+	runtime.KeepAlive(&data)
+	if errno != 0 {
+		return fmt.Errorf("clear inheritable capabilities: %w", errno)
 	}
 	if err := syscall.Setresuid(agentUID, 0, agentUID); err != nil {
 		return fmt.Errorf("take user id %d: %w", agentUID, err)

@@ -83,6 +83,15 @@ func singleRange(r *http.Request) string {
 // writeFile streams the body into a file of any size. Parents are made, and
 // the file is there whole or not at all.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
+	body := flowing{http.NewResponseController(w), r.Body}
+	err := s.upload(w, r, body)
+	if err != nil {
+		drain(body)
+	}
+	return err
+}
+
+func (s *Server) upload(w http.ResponseWriter, r *http.Request, body io.Reader) error {
 	path, err := queryPath(r)
 	if err != nil {
 		return err
@@ -98,13 +107,20 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		res, err := g.WriteFile(ctx, path, mode, flowing{http.NewResponseController(w), r.Body})
+		res, err := g.WriteFile(ctx, path, mode, body)
 		if err != nil {
 			return err
 		}
 		return ok(w, res)
 	})
 }
+
+// maxDrain is how much of an upload that failed is still taken in.
+const maxDrain = 256 << 20
+
+// drain takes in the rest of an upload that was refused: many clients read no
+// answer while they are still sending.
+func drain(body io.Reader) { _, _ = io.CopyN(io.Discard, body, maxDrain) }
 
 func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
 	path, err := queryPath(r)

@@ -38,9 +38,17 @@ func (s *Service) Stream(ctx context.Context, owner, sid, cid string, req api.Ru
 			return
 		}
 		e := execution{sid, cid, run.ExecutionID}
-		s.watch.run(e, req.Detach)
 		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
-		defer func() { s.watch.leave(e, f.ended) }()
+		f.opened = func() { s.watch.run(e, req.Detach) }
+		defer func() {
+			switch {
+			case f.isOpen:
+				s.watch.leave(e, f.ended)
+			case f.asked && ctx.Err() != nil: // gone before the guest could say that it has the cell
+				s.watch.run(e, req.Detach)
+				s.watch.leave(e, false)
+			}
+		}()
 		f.events(ctx, 0, f.start(run), yield)
 	}
 }
@@ -97,6 +105,8 @@ type follow struct {
 	link      guest.Link
 	timeout   time.Duration
 
+	opened     func() // called once, when the guest has the cell
+	isOpen     bool
 	asked      bool // the code may have reached the guest
 	generation int  // of the guest that it was sent to
 	seen       int64
@@ -120,6 +130,10 @@ func (f *follow) start(run guestapi.RunRequest) guest.Open {
 				return nil, err
 			}
 			events, err = c.Run(ctx, cid, run)
+		}
+		if err == nil && !f.isOpen {
+			f.isOpen = true
+			f.opened()
 		}
 		return events, f.s.near(ctx, c, cid, err)
 	}

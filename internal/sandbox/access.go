@@ -183,5 +183,5 @@ func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
 // TemplatesInUse names the digests of templates that sandboxes on this host
 // were made from, so that their files stay.
 func (m *Manager) TemplatesInUse(ctx context.Context) (map[string]bool, error) {
-	return m.cfg.Store.Digests(ctx, store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping)
+	return m.cfg.Store.Digests(ctx, unburied...)
 }

@@ -18,8 +18,7 @@ const adopters = 8 // sandboxes that are adopted at once
 // adopt takes over what an earlier daemon left: every row is found again or
 // cleaned up, and its events say which. Then everything that has no row goes.
 func (m *Manager) adopt(ctx context.Context) error {
-	rows, err := m.cfg.Store.SandboxesOf(ctx, "",
-		store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping)
+	rows, err := m.cfg.Store.SandboxesOf(ctx, "", unburied...)
 	if err != nil {
 		return err
 	}

@@ -101,8 +101,13 @@ func (b *box) idle(now time.Time) time.Duration {
 
 func (m *Manager) linkDir(id string) string { return filepath.Join(m.cfg.RunDir, id) }
 
-// save writes a changed row and, when that worked, makes it the box's own.
+// save writes a changed row and, when that worked, makes it the box's own. A
+// write that was given up halfway may have happened or not, so none is.
 func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...store.State) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	ctx = context.WithoutCancel(ctx)
 	if err := m.cfg.Store.ReplaceSandbox(ctx, row, from...); err != nil {
 		return err
 	}

@@ -200,7 +200,7 @@ func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 // prepare writes the row, opens the link and has the driver create the
 // sandbox. The box comes with its turn taken; on failure nothing is left.
 func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*box, error) {
-	if err := m.cfg.Store.AddSandbox(ctx, row); err != nil {
+	if err := m.cfg.Store.AddSandbox(context.WithoutCancel(ctx), row); err != nil {
 		return nil, err
 	}
 	b := newBox(row)
@@ -220,7 +220,7 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 		})
 	}
 	if err != nil {
-		err = m.abandon(ctx, b, fmt.Errorf("preparing the sandbox: %w", err))
+		err = m.abandon(ctx, b, ours(err, "the sandbox could not be prepared"))
 		b.unlock()
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*guest.Client, error) {
 	inst, err := b.prepared.Restore(ctx, limits)
 	if err != nil {
-		return nil, fmt.Errorf("restoring the sandbox: %w", err)
+		return nil, ours(err, "the sandbox could not be restored")
 	}
 	b.inst, b.prepared = inst, nil
 	go m.watch(b, inst)
@@ -240,7 +240,7 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*g
 	defer cancel(nil)
 	go func() {
 		if exit, err := inst.Wait(ctx); err == nil {
-			cancel(fmt.Errorf("the sandbox ended while it started: %s %s", exit.Reason, exit.Detail))
+			cancel(fmt.Errorf("it ended while it started: %s %s", exit.Reason, exit.Detail))
 		}
 	}()
 	client, err := b.link.Client(ctx)
@@ -248,7 +248,7 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*g
 		if c := context.Cause(ctx); c != nil {
 			err = c
 		}
-		return nil, fmt.Errorf("waiting for the guest: %w", err)
+		return nil, ours(err, "the agent in the sandbox did not call")
 	}
 	return client, nil
 }
@@ -268,7 +268,7 @@ func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wi
 		Reseed: w.reseed, Entropy: random[:64], UnixNano: time.Now().UnixNano(), Spares: w.template.Spares,
 	})
 	if err != nil {
-		return fmt.Errorf("telling the guest who it is: %w", err)
+		return ours(err, "the agent in the sandbox did not take its name")
 	}
 	for _, s := range resp.Steps {
 		switch {

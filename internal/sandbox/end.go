@@ -85,10 +85,10 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	defer cancel()
 
 	row := b.get()
-	was := row.State
-	if was == store.Stopping {
+	if row.State == store.Stopping {
 		e = ending{reason: row.EndReason, detail: row.EndDetail} // the first reason is the true one
 	} else {
+		was := row.State
 		row.State, row.EndReason, row.EndDetail = store.Stopping, e.reason, e.detail
 		if err := m.save(ctx, b, row, was); err != nil {
 			m.log.Error("the store does not know that a sandbox ends", "sandbox", b.id, "error", err)
@@ -107,7 +107,7 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 		return fmt.Errorf("ending sandbox %s: %w", b.id, err)
 	}
 	// The row comes before the map: who finds no box may take the row's word.
-	if err := m.bury(ctx, row, e, store.Stopping, was); err != nil {
+	if err := m.bury(ctx, row, e, unburied...); err != nil {
 		return err
 	}
 	b.gone = true
@@ -135,6 +135,9 @@ func (m *Manager) free(ctx context.Context, b *box) error {
 	}
 	return m.removeLinkDir(b.id)
 }
+
+// unburied are the states of what still exists.
+var unburied = []store.State{store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping}
 
 // bury writes the end into the row. Of what was nobody's no row is kept.
 func (m *Manager) bury(ctx context.Context, row store.Sandbox, e ending, from ...store.State) error {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -79,6 +80,18 @@ func errUnsupported(field, what string) error {
 	e := fault.New(api.CodeUnsupported, "%s is not supported by this server yet", what)
 	e.Field = field
 	return e
+}
+
+// ours turns an error of the driver or the guest into one that is not the
+// user's: to them it makes no difference that, say, a snapshot was not found.
+// What they can act upon stays.
+func ours(err error, words string) error {
+	for _, kind := range []error{fault.NoCapacity, fault.NoSpace, fault.Timeout, errKilled, errClosed, context.Canceled} {
+		if errors.Is(err, kind) {
+			return fmt.Errorf("%s: %w", words, err)
+		}
+	}
+	return fault.Wrap(err, api.CodeInternal, "%s", words)
 }
 
 // cause joins what went wrong with what went wrong while cleaning up.

@@ -47,7 +47,8 @@ type Store struct {
 // Open takes the data directory, makes it when missing, and brings the
 // database up to date. A second daemon gets an error of kind fault.Conflict.
 func Open(ctx context.Context, dir string) (s *Store, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// Sandboxes' processes are nobody on the host: they must get through here.
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
 	l, err := takeLock(dir)

@@ -34,7 +34,7 @@ type Driver interface {
 // Builder makes templates.
 type Builder struct {
 	Store    *Store
-	Driver   Driver
+	Driver   Driver           // whose sandboxes are builds' alone: what it still has at the start of one is ended
 	Programs fs.FS            // guest (the static agent) and kernel/ (the interpreter side)
 	Mirror   string           // a line of sources.list instead of the machine's own; its suite is replaced
 	Link     Linker           // nil: package guest's
@@ -69,6 +69,10 @@ func (b *Builder) Build(ctx context.Context, recipe Recipe, progress func(Event)
 		return Template{}, err
 	}
 	defer unlock()
+	// What a build left that was killed.
+	if _, err := b.Driver.Sweep(ctx, nil); err != nil {
+		return Template{}, fmt.Errorf("end the sandboxes of an unfinished build: %w", err)
+	}
 	if err := b.Store.cleanStaging(); err != nil {
 		return Template{}, err
 	}
@@ -175,6 +179,9 @@ func (r *run) rootfs(ctx context.Context) (bytes int64, err error) {
 			r.track.skip(step, "unchanged")
 		}
 		return made.Bytes, nil
+	}
+	if err := checkSpace(r.staging, rootfsSpace); err != nil {
+		return 0, err
 	}
 	out := filepath.Join(r.staging, "rootfs")
 	root := filepath.Join(out, "root")

@@ -41,7 +41,7 @@ func (r Recipe) digests(goarch string, raise int, programs, fingerprint string) 
 		d.wheels = digestOf(layout, "wheels", goarch, r.Python.Version, r.Python.Lock)
 	}
 	d.rootfs = digestOf(layout, "rootfs", d.bootstrap, d.wheels, raise, r.Python.Venv, systemScript, installScript, compileScript, r.Steps)
-	d.snapshot = digestOf(layout, "snapshot", d.rootfs, programs, fingerprint, r.Limits.MemoryMB, r.Env,
+	d.snapshot = digestOf(layout, "snapshot", d.rootfs, programs, fingerprint, r.Limits.MemoryMB,
 		r.Python.Interpreter(), r.Snapshot.Imports, r.Snapshot.Warmup, r.Snapshot.Spares)
 	return d
 }

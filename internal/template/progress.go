@@ -31,7 +31,7 @@ const (
 // Event is one piece of news of a build.
 type Event struct {
 	Kind    EventKind
-	Step    string
+	Step    string        // "" for news of the build as a whole
 	N, Of   int           // the step's place among all of this build
 	Elapsed time.Duration // since the step's start
 	Bytes   int64         // laid out, downloaded or written so far, 0 when that says nothing

@@ -25,15 +25,14 @@ const maxRecipeBytes = 4 << 20
 // Recipe is what a template is made from: a folder with recipe.toml and the
 // files it names, read whole.
 type Recipe struct {
-	Name        string            `toml:"name"`
-	Aliases     []string          `toml:"aliases"`
-	Description string            `toml:"description"`
-	Limits      RecipeLimits      `toml:"limits"`
-	Rootfs      RecipeRootfs      `toml:"rootfs"`
-	Python      RecipePython      `toml:"python"`
-	Env         map[string]string `toml:"env"` // of the guest agent, and so of everything in the sandbox
-	Steps       []Step            `toml:"step"`
-	Snapshot    RecipeSnapshot    `toml:"snapshot"`
+	Name        string         `toml:"name"`
+	Aliases     []string       `toml:"aliases"`
+	Description string         `toml:"description"`
+	Limits      RecipeLimits   `toml:"limits"`
+	Rootfs      RecipeRootfs   `toml:"rootfs"`
+	Python      RecipePython   `toml:"python"`
+	Steps       []Step         `toml:"step"`
+	Snapshot    RecipeSnapshot `toml:"snapshot"`
 }
 
 // RecipeLimits are the defaults of a sandbox made from the template.
@@ -88,7 +87,6 @@ var (
 	suiteRE   = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 	versionRE = regexp.MustCompile(`^3\.[0-9]{1,2}$`)
 	moduleRE  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
-	envRE     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // Load reads the recipe in a folder. What is wrong with it is said with the
@@ -187,14 +185,6 @@ func (r Recipe) checkNames() error {
 	for i, alias := range r.Aliases {
 		if !nameRE.MatchString(alias) {
 			return fault.InvalidField(fmt.Sprintf("aliases[%d]", i), "the alias %q must be 1 to 63 lower-case letters, digits, dots and dashes", alias)
-		}
-	}
-	for key, value := range r.Env {
-		if !envRE.MatchString(key) {
-			return fault.InvalidField("env."+key, "%q is not the name of an environment variable", key)
-		}
-		if strings.ContainsRune(value, 0) {
-			return fault.InvalidField("env."+key, "the value holds a NUL")
 		}
 	}
 	return nil

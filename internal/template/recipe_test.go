@@ -24,8 +24,6 @@ packages = ["python3-venv", "python3"]
 [python]
 version = "3.13"
 requirements = "requirements.lock"
-[env]
-MODE = "fast"
 [snapshot]
 imports = ["json"]
 warmup = "warmup.py"
@@ -58,7 +56,6 @@ func TestLoad(t *testing.T) {
 		Limits: RecipeLimits{CPU: 2, MemoryMB: 512, DiskMB: 4096, PIDs: 512},
 		Rootfs: RecipeRootfs{Suite: "trixie", Packages: []string{"python3-venv", "python3"}},
 		Python: RecipePython{Version: "3.13", Venv: "/opt/venv", LockFile: "requirements.lock", Lock: []byte(goodLock)},
-		Env:    map[string]string{"MODE": "fast"},
 		Steps:  []Step{{Name: "fonts", Run: "fc-cache"}},
 		Snapshot: RecipeSnapshot{
 			Imports: []string{"json"}, WarmupFile: "warmup.py", Warmup: "x = 1\n", Spares: 1,
@@ -95,7 +92,6 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		"lock outside":      {change("requirements.lock", "../../etc/passwd"), "python.requirements", "cannot be read"},
 		"relative venv":     {change(`version = "3.13"`, "version = \"3.13\"\nvenv = \"venv\""), "python.venv", "absolute"},
 		"bad import":        {change(`["json"]`, `["os; print()"]`), "snapshot.imports[0]", "not the name of a module"},
-		"bad variable":      {change("MODE =", `"A=B" =`), "env.A=B", "not the name of an environment variable"},
 		"step's name taken": {change(`name = "fonts"`, `name = "bootstrap"`), "step[0].name", "taken"},
 		"step empty":        {change(`run = "fc-cache"`, `run = " "`), "step[0].run", "no command"},
 		"exclude relative":  {change("suite =", "exclude = [\"usr/share\"]\nsuite ="), "rootfs.exclude[0]", "begin with a slash"},
@@ -161,7 +157,6 @@ func TestDigestsFollowTheirInputs(t *testing.T) {
 		"lock":          {func(r *Recipe) { r.Python.Lock = []byte("other") }, false, true, true, true},
 		"step":          {func(r *Recipe) { r.Steps = []Step{{"fonts", "true"}} }, false, false, true, true},
 		"imports":       {func(r *Recipe) { r.Snapshot.Imports = nil }, false, false, false, true},
-		"environment":   {func(r *Recipe) { r.Env = nil }, false, false, false, true},
 		"memory":        {func(r *Recipe) { r.Limits.MemoryMB++ }, false, false, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -156,7 +156,6 @@ func (r *run) warmAndSave(ctx context.Context, rootfs, image string, t *Template
 					DiskMB: r.recipe.Limits.DiskMB,
 					Limits: driver.Limits{MemoryMB: r.recipe.Limits.MemoryMB, PIDs: r.recipe.Limits.PIDs},
 				},
-				Env: environment(r.recipe.Env),
 				Log: log,
 			})
 		})
@@ -237,13 +236,4 @@ func (r *run) check(ctx context.Context, rootfs, image string) error {
 		}
 		return errors.Join(err, sb.close(ctx))
 	})
-}
-
-// environment is the recipe's, in the order of names.
-func environment(vars map[string]string) []string {
-	var env []string
-	for _, key := range slices.Sorted(maps.Keys(vars)) {
-		env = append(env, key+"="+vars[key])
-	}
-	return env
 }

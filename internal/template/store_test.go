@@ -193,3 +193,12 @@ func TestNamesAreReplacedWhole(t *testing.T) {
 		t.Errorf("%d files are left, %v", len(entries), err)
 	}
 }
+
+func TestFullDiskIsSaidAtOnce(t *testing.T) {
+	if err := checkSpace(t.TempDir(), 1<<62); !errors.Is(err, fault.NoSpace) || !strings.Contains(err.Error(), "MB free") {
+		t.Errorf("got %v", err)
+	}
+	if err := checkSpace(t.TempDir(), 1); err != nil {
+		t.Error(err)
+	}
+}

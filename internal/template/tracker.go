@@ -84,7 +84,10 @@ func firstLine(text string) string {
 // String gives an event as one line, for terminals and logs.
 func (e Event) String() string {
 	var b strings.Builder
-	if e.Of > 0 {
+	if e.Step == "" {
+		return e.Text
+	}
+	if e.N > 0 {
 		fmt.Fprintf(&b, "[%*d/%d] ", len(fmt.Sprint(e.Of)), e.N, e.Of)
 	}
 	fmt.Fprintf(&b, "%-10s", e.Step)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -70,30 +71,45 @@ func parseStat(stat []byte) (Info, error) {
 	return Info{Parent: n[0], Group: n[1], Session: n[2], Zombie: f[0][0] == 'Z'}, nil
 }
 
+// killPatience is how long KillSession fights a session that goes on forking.
+const killPatience = 5 * time.Second
+
 // KillSession kills every process of a session, and those that they fork in
 // the meantime. What has left the session with setsid stays.
 func KillSession(sid int) {
-	_ = unix.Kill(-sid, unix.SIGKILL)
-	_ = unix.Kill(sid, unix.SIGKILL)
-	// A process that was in the middle of a fork may leave a child behind, so
-	// look until none is left. The bound is for a kernel that is too slow.
-	for range 20 {
-		all, err := List()
-		if err != nil {
-			return
-		}
-		left := 0
-		for _, p := range all {
-			if p.Session == sid && !p.Zombie && p.PID > 1 {
-				left++
-				_ = unix.Kill(p.PID, unix.SIGKILL)
-			}
-		}
-		if left == 0 {
-			return
-		}
-		time.Sleep(2 * time.Millisecond)
+	if sid <= 1 {
+		return
 	}
+	_ = unix.Kill(sid, unix.SIGKILL)
+	for end := time.Now().Add(killPatience); ; {
+		// One call ends a whole group, so this wins against a fork bomb.
+		for range 100 {
+			if err := unix.Kill(-sid, unix.SIGKILL); err != nil {
+				break
+			}
+			runtime.Gosched()
+		}
+		if killMembers(sid) == 0 || time.Now().After(end) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// killMembers kills what is left of a session in whatever groups, and says how
+// many those were.
+func killMembers(sid int) (left int) {
+	all, err := List()
+	if err != nil {
+		return 0
+	}
+	for _, p := range all {
+		if p.Session == sid && !p.Zombie && p.PID > 1 {
+			left++
+			_ = unix.Kill(p.PID, unix.SIGKILL)
+		}
+	}
+	return left
 }
 
 // ResidentBytes is the memory that a process has in use, by /proc/PID/statm.

@@ -38,7 +38,7 @@ func nearest(path string) string {
 		if len(n) > nearestBytes || len(name) > nearestBytes {
 			continue
 		}
-		if d := distance(strings.ToLower(n), strings.ToLower(name)); d <= max(len(name)/3, 2) {
+		if d := distance(strings.ToLower(n), strings.ToLower(name)); d <= max(len(name)/3, 1) {
 			near = append(near, match{filepath.Join(dir, n), d})
 		}
 	}

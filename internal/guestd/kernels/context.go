@@ -156,8 +156,7 @@ func (c *Context) run(k *interp, ex *Execution) {
 	}()
 	o := ex.supervise(k, c.m.cfg.Clock)
 	if !ex.answered() || !k.alive() {
-		k.kill("")
-		k.waitGone()
+		k.waitLeft()
 		o.fate = k.fate()
 	}
 	c.mu.Lock()
@@ -198,8 +197,7 @@ func (ex *Execution) executionCount() int {
 func (c *Context) replace(old *interp) {
 	lost := ""
 	if old != nil {
-		old.kill("")
-		old.waitGone()
+		old.waitLeft()
 		lost = lossWords(old)
 	}
 	c.mu.Lock()

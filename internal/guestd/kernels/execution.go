@@ -52,9 +52,9 @@ var _ sink = (*Execution)(nil)
 
 func (ex *Execution) output(stream int, b []byte) {
 	ex.mu.Lock()
-	over := ex.over
+	runs := ex.hasBegun && !ex.over
 	ex.mu.Unlock()
-	if over {
+	if !runs { // a thread or a child of an earlier cell wrote it
 		ex.late(b)
 		return
 	}

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	initTime = 30 * time.Second
-	goneTime = 2 * time.Second // for the status of an interpreter that is gone
+	initTime  = 30 * time.Second
+	leaveTime = 200 * time.Millisecond // between the end of its channel and that of its process
+	goneTime  = 2 * time.Second        // for the status of an interpreter that was killed
 )
 
 // sink gets what an interpreter says, in order. Its methods are called with
@@ -45,6 +46,7 @@ type interp struct {
 	closed  bool
 	ready   chan struct{} // closed by the answer to init
 	gone    chan struct{} // closed when it is of no use any more
+	left    chan struct{} // closed when its process has ended, too, as far as is known
 	once    sync.Once
 
 	writing sync.Mutex
@@ -71,7 +73,7 @@ func (e *exit) end(code int, signal syscall.Signal) {
 
 // newInterp makes our ends of the four channels, and the ends for the process.
 func newInterp() (*interp, []*os.File, error) {
-	k := &interp{ready: make(chan struct{}), gone: make(chan struct{}), sink: discard{}}
+	k := &interp{ready: make(chan struct{}), gone: make(chan struct{}), left: make(chan struct{}), sink: discard{}}
 	var theirs []*os.File
 	fail := func(err error) (*interp, []*os.File, error) {
 		k.closeFiles()
@@ -121,11 +123,15 @@ func (k *interp) run(pid int, e *exit) {
 	go func() {
 		select {
 		case <-k.gone:
-			k.kill("")
-			select {
-			case <-k.exit.done:
-			case <-time.After(goneTime):
+			if !k.exitWithin(leaveTime) { // it lives, but nobody can talk to it
+				k.out.Lock()
+				if k.broken == nil {
+					k.broken = errors.New("it closed its channel to the guest agent")
+				}
+				k.out.Unlock()
 			}
+			k.kill("")
+			k.exitWithin(goneTime)
 		case <-k.exit.done:
 			// A child that it forked may hold the channels open.
 		}
@@ -137,6 +143,7 @@ func (k *interp) run(pid int, e *exit) {
 		k.sink.dead()
 		k.out.Unlock()
 		k.closeFiles()
+		close(k.left)
 	}()
 }
 
@@ -351,19 +358,26 @@ func (k *interp) init(ctx context.Context, f initFrame) error {
 	}
 }
 
-// waitGone waits for the end of an interpreter that was killed, and for the
-// status of its process, but not for ever.
-func (k *interp) waitGone() {
-	select {
-	case <-k.gone:
-	case <-time.After(afterKill):
-		k.out.Lock()
-		k.leave(errors.New("it does not react to SIGKILL"))
-		k.out.Unlock()
+// waitLeft waits until the interpreter has ended and all that it wrote was
+// passed on, and kills it should it not end by itself.
+func (k *interp) waitLeft() {
+	for range 2 {
+		select {
+		case <-k.left:
+			return
+		case <-time.After(afterKill):
+			k.kill("")
+		}
 	}
+}
+
+// exitWithin waits for the end of the process.
+func (k *interp) exitWithin(d time.Duration) bool {
 	select {
 	case <-k.exit.done:
-	case <-time.After(goneTime):
+		return true
+	case <-time.After(d):
+		return false
 	}
 }
 
@@ -412,7 +426,7 @@ func (k *interp) fate() string {
 	select {
 	case <-k.exit.done:
 	default:
-		return "it closed its channel to the guest agent"
+		return "nothing is known of its end"
 	}
 	switch {
 	case k.exit.signal != 0:

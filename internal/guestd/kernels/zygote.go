@@ -74,9 +74,12 @@ type forked struct {
 
 // startZygote starts the interpreter; it is warm when ready is closed.
 func startZygote(cfg Config, req guestapi.WarmRequest) (*zygote, error) {
-	imports, err := json.Marshal(append([]string{}, req.Imports...))
-	if err != nil {
-		return nil, err
+	imports := []byte{} // the interpreter's own list
+	if req.Imports != nil {
+		var err error
+		if imports, err = json.Marshal(req.Imports); err != nil {
+			return nil, err
+		}
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -63,7 +63,7 @@ class PandastackError(Exception):
 
     def __str__(self) -> str:
         text = self.message
-        if self.field and not re.search(rf"\b{re.escape(self.field)}\b", text):
+        if self.field and self.status_code == 400 and not re.search(rf"\b{re.escape(self.field)}\b", text):
             text = f"{self.field}: {text}"
         if self.hint:
             text = f"{text} ({self.hint})"

@@ -18,7 +18,7 @@ import traceback
 def fork_loop(sock):
     started = time.time()
     failed, imports = {}, {}
-    for name in json.loads(os.environ.pop("PANDASTACK_IMPORTS", "[]")):
+    for name in json.loads(os.environ.pop("PANDASTACK_IMPORTS", "") or "[]"):
         t = time.time()
         try:
             __import__(name)
@@ -158,10 +158,10 @@ class Kernel:
         self.id, self.last = m["id"], None
         self.glob["show"] = lambda **data: self.send(op="result", id=self.id, data=data, metadata={}, last=False)
         self.glob["kernel"] = self
-        self.send(op="started", id=self.id, count=self.count)
         end = dict(op="end", id=self.id, status="ok")
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.send(op="started", id=self.id, count=self.count)
             tree = ast.parse(m["code"])
             last = None
             if tree.body and isinstance(tree.body[-1], ast.Expr):

@@ -1,0 +1,85 @@
+package guestd
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pandastack/pandastack/internal/guestapi"
+)
+
+func TestReadWelcome(t *testing.T) {
+	for _, c := range []struct{ in, err string }{
+		{`{"protocol":1,"generation":4}` + "\nPRI * HTTP/2.0", ""},
+		{`{"protocol":2}` + "\n", "protocol 2"},
+		{`{"protocol":1,"error":"another link is alive"}` + "\n", "another link is alive"},
+		{"HTTP/1.1 400\n", "handshake"},
+		{`{"protocol":1`, "EOF"},
+		{strings.Repeat("x", guestapi.MaxHandshake) + "\n", "longer than"},
+	} {
+		r := bufio.NewReaderSize(strings.NewReader(c.in), guestapi.MaxHandshake)
+		w, err := readWelcome(r)
+		if c.err == "" {
+			rest, _ := io.ReadAll(r)
+			if err != nil || w.Generation != 4 || string(rest) != "PRI * HTTP/2.0" {
+				t.Errorf("%.40q: %+v %v, rest %q", c.in, w, err, rest)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%.40q: %v, want %q", c.in, err, c.err)
+		}
+	}
+}
+
+func FuzzReadWelcome(f *testing.F) {
+	f.Add([]byte(`{"protocol":1,"generation":4}` + "\n"))
+	f.Add(bytes.Repeat([]byte{'{'}, 5000))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w, err := readWelcome(bufio.NewReaderSize(bytes.NewReader(b), guestapi.MaxHandshake))
+		if err == nil && (w.Protocol != guestapi.Protocol || w.Error != "") {
+			t.Errorf("took %+v", w)
+		}
+	})
+}
+
+func TestStepThatHangsIsLeftAlone(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	s := runStep("x", func() (string, error) { <-hang; return "", nil })
+	if s.OK || !strings.Contains(s.Detail, "left alone") {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestParseMeminfo(t *testing.T) {
+	used, total, err := parseMeminfo([]byte("MemTotal:        1048576 kB\nMemFree:          400000 kB\nMemAvailable:     548576 kB\n"))
+	if err != nil || used != 500000<<10 || total != 1<<30 {
+		t.Errorf("got %d of %d, %v", used, total, err)
+	}
+	if _, _, err := parseMeminfo([]byte("nonsense")); err == nil {
+		t.Error("nonsense was taken")
+	}
+}
+
+func TestWatchdogLooksMoreOftenTheLessIsLeft(t *testing.T) {
+	var used int64
+	busy := true
+	w := newWatchdog(nil, func() (int64, int64, error) { return used, 0, nil },
+		func() []victim { return []victim{{name: "x"}} }, func() bool { return busy })
+	if w.check() != 0 {
+		t.Error("it looks without a limit")
+	}
+	w.limit.Store(1 << 30)
+	far := w.check()
+	used = 900 << 20
+	near := w.check()
+	if far != sampleBusy || near >= far || near < sampleFastest {
+		t.Errorf("every %v far from the limit, every %v near it", far, near)
+	}
+	busy = false
+	if idle := w.check(); idle < time.Second {
+		t.Errorf("it looks every %v while nothing runs", idle)
+	}
+}

@@ -1,0 +1,234 @@
+package pandastack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+func serve(t *testing.T, h http.HandlerFunc) *Client {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	c, err := NewClient(WithAPIURL(srv.URL), WithAPIKey("pds_k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestErrorsHaveKinds(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer pds_k" || !strings.HasPrefix(r.URL.Path, "/v1/") {
+			t.Errorf("request %s %v", r.URL, r.Header)
+		}
+		w.WriteHeader(404)
+		fmt.Fprint(w, `{"error":"no sandbox","code":"not_found","hint":"look again","field":"id","request_id":"r1"}`)
+	})
+	_, err := c.Get(t.Context(), "x/y")
+	var e *Error
+	if !errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) || !errors.As(err, &e) {
+		t.Fatalf("error %v", err)
+	}
+	if e.StatusCode != 404 || e.Hint != "look again" || e.Field != "id" || e.RequestID != "r1" || !strings.Contains(err.Error(), "look again") {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestErrorsOfOtherServers(t *testing.T) {
+	for status, want := range map[int]error{401: ErrUnauthenticated, 404: ErrNotFound, 400: ErrInvalid, 504: ErrTimeout, 502: ErrInternal} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", status) })
+		if _, err := c.Me(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%d is %v, want %v", status, err, want)
+		}
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	c, err := NewClient(WithAPIURL("http://127.0.0.1:1"), WithAPIKey("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Sandbox("x").RunCode(t.Context(), "1"); !errors.Is(err, ErrConnection) {
+		t.Errorf("run: %v", err)
+	}
+	for _, err := range c.Sandbox("x").Context("").Stream(t.Context(), "1") {
+		if !errors.Is(err, ErrConnection) {
+			t.Errorf("stream: %v", err)
+		}
+	}
+}
+
+// A run whose connection breaks is asked for again under the same id.
+func TestRunAttachesAgain(t *testing.T) {
+	var ids []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var req api.RunRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			t.Error(err)
+		}
+		if ids = append(ids, req.ExecutionID); len(ids) < 3 {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprintf(w, `{"execution_id":%q,"end":"ok","results":[{"text/plain":"2"}]}`, req.ExecutionID)
+	})
+	ex, err := c.Sandbox("s").RunCode(t.Context(), "1+1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ex.Text() != "2" || len(ids) != 3 || ids[0] == "" || ids[0] != ids[1] || ids[1] != ids[2] {
+		t.Errorf("%+v, ids %q", ex, ids)
+	}
+}
+
+// A stream that breaks goes on behind its last event, and gives nothing twice.
+func TestStreamAttachesAgain(t *testing.T) {
+	var calls atomic.Int32
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		switch calls.Add(1) {
+		case 1:
+			if r.Method != "POST" {
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+			fmt.Fprint(w, "id: 1\nevent: started\ndata: {\"execution_id\":\"e\"}\n\n: still here\n\nid: 2\nevent: stdout\ndata: {\"text\":\"a\"}\n\nid: 3\nevent: std")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case 2:
+			if r.Method != "GET" || r.URL.Query().Get("after") != "2" || !strings.Contains(r.URL.Path, "/executions/") {
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+			panic(http.ErrAbortHandler)
+		default:
+			fmt.Fprint(w, "id: 3\nevent: stdout\ndata: {\"text\":\"b\"}\n\nid: 4\nevent: end\ndata: {\"execution_id\":\"e\",\"end\":\"ok\"}\n\n")
+		}
+	})
+	var got []string
+	for e, err := range c.Sandbox("s").Context("c").Stream(t.Context(), "x") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%d %s %s", e.Seq, e.Type, e.Text))
+	}
+	if s := strings.Join(got, "|"); s != "1 started |2 stdout a|3 stdout b|4 end " {
+		t.Errorf("events %s", s)
+	}
+}
+
+// An execution that the server has forgotten ends the stream with its error.
+func TestStreamEndsWithTheServersError(t *testing.T) {
+	n := 0
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if n++; n == 1 {
+			fmt.Fprint(w, "id: 1\nevent: started\ndata: {}\n\n")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(404)
+		fmt.Fprint(w, `{"error":"the sandbox has ended","code":"not_found"}`)
+	})
+	var last error
+	for _, err := range c.Sandbox("s").Context("c").Stream(t.Context(), "x") {
+		last = err
+	}
+	if !errors.Is(last, ErrNotFound) {
+		t.Errorf("ended with %v", last)
+	}
+}
+
+func TestExecStream(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body string
+		exit int
+		err  error
+	}{
+		"exit":  {"event: stdout\ndata: {\"chunk\":\"hi\"}\n\nevent: exit\ndata: {\"exit_code\":3}\n\n", 3, nil},
+		"error": {"event: error\ndata: {\"error\":\"timeout\",\"code\":\"timeout\"}\n\n", 0, ErrTimeout},
+		"cut":   {"event: stdout\ndata: {\"chunk\":\"hi\"}\n\n", 0, ErrConnection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, tc.body) })
+			exit := 0
+			var last error
+			for _, err := range c.Sandbox("s").ExecStream(t.Context(), Shell("x"), ExecOptions{}, &exit) {
+				last = err
+			}
+			if exit != tc.exit || !errors.Is(last, tc.err) {
+				t.Errorf("exit %d, error %v", exit, last)
+			}
+		})
+	}
+}
+
+func TestExecTimeoutKeepsTheOutput(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(504)
+		fmt.Fprint(w, `{"error":"timeout","code":"timeout","stdout":"so far","stderr":"","exit_code":137}`)
+	})
+	_, err := c.Sandbox("s").Exec(t.Context(), Shell("sleep 9"), ExecOptions{})
+	var late *TimeoutError
+	if !errors.As(err, &late) || late.Result.Stdout != "so far" || !errors.Is(err, ErrTimeout) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCallsEndWithTheirContext(t *testing.T) {
+	c := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client is gone
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Sandbox("s").RunCode(ctx, "1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhereTheServerIs(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("PANDASTACK_API", "")
+	t.Setenv("PANDASTACK_API_URL", "")
+	t.Setenv("PANDASTACK_API_KEY", "")
+	check := func(url, key string, opts ...Option) {
+		t.Helper()
+		c, err := NewClient(opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.root != url || c.key != key || c.base != url+"/v1" {
+			t.Errorf("%s %s %s, want %s %s", c.root, c.base, c.key, url, key)
+		}
+	}
+	check("http://127.0.0.1:8080", "")
+	if err := os.MkdirAll(filepath.Join(dir, "pandastack"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := `{"api_url":"http://f:1","api_key":"kf","profiles":{"local":{"api_url":"http://p:2/v1/","api_key":"kp"}}}`
+	if err := os.WriteFile(filepath.Join(dir, "pandastack", "config.json"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("http://f:1", "kf")
+	t.Setenv("PANDASTACK_API_URL", "http://e:3")
+	t.Setenv("PANDASTACK_API_KEY", "ke")
+	check("http://e:3", "ke")
+	check("http://p:2", "kp", WithProfile("local"))
+	check("http://a:4", "ka", WithAPIURL("http://a:4/"), WithAPIKey("ka"))
+	for _, opts := range [][]Option{{WithProfile("none")}, {WithAPIURL("a:4")}, {WithAPIURL("ftp://x")}} {
+		if _, err := NewClient(opts...); err == nil {
+			t.Error("a client that cannot work was made")
+		}
+	}
+}
