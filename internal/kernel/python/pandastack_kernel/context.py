@@ -38,7 +38,10 @@ class Context:
 
     def prepare(self) -> None:
         """In the zygote, once everything is imported: the first cell of all, with its lazy imports."""
-        self._rehearse()
+        kept = sys.stdout, sys.stderr
+        self._streams.restore()  # mute until a context is live
+        self._rehearse(*warmup.FIRST_CELLS)
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = kept
 
     def live(self, control: int, sync: int, out: int, err: int) -> int:
         """Run as a context on these descriptors until the agent closes control. Returns the exit status."""
@@ -47,7 +50,7 @@ class Context:
         self._take(control, sync, out, err)
         self._interrupts.install()
         self._streams.restore()
-        self._rehearse()
+        self._rehearse(*warmup.REHEARSAL)
         self._link.mute = False
         while True:
             frame = self._link.receive()
@@ -107,8 +110,6 @@ class Context:
         self._link.new_cell()
         self._outbox.begin(run)
         self._interrupts.install()
-        if self._limit.is_set:
-            self._limit.apply()
         error: BaseException | None = None
         try:
             self._interrupts.armed = True
@@ -119,7 +120,7 @@ class Context:
         self._interrupts.disarm()
         if os.getpid() != self._owner:
             self._end_fork(error)
-        self._limit.lift()
+        self._limit.lift()  # to tell about a MemoryError takes memory
         self._restore_descriptors()
         self._streams.restore()
         self._outbox.send_updates()
@@ -127,6 +128,7 @@ class Context:
         self._streams.flush()
         _flush_c()
         self._link.send(frame)
+        self._limit.apply()
 
     def _cell(self, code: str) -> BaseException | None:
         shell = self._shell
@@ -174,12 +176,14 @@ class Context:
         atexit._run_exitfuncs()
         self._streams.flush()
 
-    def _rehearse(self) -> None:
-        """Run a few cells that nobody sees, so that the first real one finds its pages touched."""
+    def _rehearse(self, *cells: str) -> None:
+        """Run cells that nobody sees, so that the first real one finds everything imported and its pages touched."""
         shell = self._shell
         before = dict(shell.user_ns), dict(shell.user_ns_hidden)
-        for code in warmup.REHEARSAL:
-            shell.run_cell(code, store_history=True)
+        for code in cells:
+            error = self._cell(code)
+            if error is not None:
+                describe_failure(error)
         for namespace, old in zip((shell.user_ns, shell.user_ns_hidden), before, strict=True):
             namespace.clear()
             namespace.update(old)

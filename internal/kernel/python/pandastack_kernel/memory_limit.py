@@ -22,7 +22,7 @@ class MemoryLimit:
         self.apply()
 
     def apply(self) -> None:
-        """Set the limit for a cell: never less than what is in use plus a reserve, or not even `del` would run."""
+        """Set the limit for the next cell: at least what is in use plus a reserve, or not even ``del`` would run."""
         if self._limit:
             _set_soft(max(self._limit, _address_space() + RESERVE))
         else:
@@ -30,10 +30,6 @@ class MemoryLimit:
 
     def lift(self) -> None:
         _set_soft(resource.RLIM_INFINITY)
-
-    @property
-    def is_set(self) -> bool:
-        return self._limit > 0
 
     def __enter__(self) -> None:
         self._lifted += 1
