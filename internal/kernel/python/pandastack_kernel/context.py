@@ -33,6 +33,7 @@ class Context:
         self._spawning = Spawning(self._link, self._streams, self._limit)
         self._outbox = Outbox(self._link, self._streams)
         self._spawning.install()
+        _unbuffer_c()
         self._shell: Shell = make_shell(self._outbox)
         libraries.set_up(self._shell)
 
@@ -201,6 +202,12 @@ class Context:
 
 
 _libc = ctypes.CDLL(None)
+_IONBF = 2
+
+
+def _unbuffer_c() -> None:
+    """Let what C code prints reach the pipe at once, between the lines that Python prints."""
+    _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IONBF, ctypes.c_size_t(0))
 
 
 def _flush_c() -> None:

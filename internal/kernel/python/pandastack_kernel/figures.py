@@ -57,6 +57,7 @@ def set_up(shell: Any, module: Any) -> None:
     """Once matplotlib's figures are imported."""
     shell.display_formatter.formatters["image/png"].for_type(module.Figure, png)
     shell.display_formatter.after[module.Figure] = shown
+    shell.display_formatter.unhurried.add(module.Figure)
 
 
 def png(figure: Any) -> bytes | None:

@@ -58,8 +58,9 @@ class Streams:
         self._make()
 
     def _make(self) -> None:
-        self._out = _text(_Pipe(1, self._link, self._flush_err))
-        self._err = _text(_Pipe(2, self._link, self._flush_out))
+        # Of two streams that both held back unfinished lines the order would be lost, so only one does.
+        self._out = _text(_Pipe(1, self._link, self._flush_err), write_through=False)
+        self._err = _text(_Pipe(2, self._link, self._flush_out), write_through=True)
 
     def restore(self) -> None:
         """Make sys.stdout and sys.stderr ours again, new ones if the old were detached."""
@@ -89,7 +90,9 @@ def _flush(stream: io.TextIOWrapper) -> bool:
     return True
 
 
-def _text(pipe: _Pipe) -> io.TextIOWrapper:
+def _text(pipe: _Pipe, *, write_through: bool) -> io.TextIOWrapper:
     # Whole lines at a time; what is left of one goes out before anything else does. Anything that Python can hold can
     # be printed, lone surrogates included.
-    return io.TextIOWrapper(pipe, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    return io.TextIOWrapper(
+        pipe, encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=write_through
+    )

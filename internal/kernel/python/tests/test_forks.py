@@ -34,7 +34,7 @@ WORK = {
     ),
     "duckdb": (
         "import duckdb\nduckdb.sql('create table t as select range x from range(100000)')\n"
-        "def work(): assert duckdb.sql('select count(distinct x % 7) from t').fetchone()[0] == 7"
+        "def work(): assert duckdb.sql('select count(distinct x % 7) from t').fetchall()[0][0] == 7"
     ),
     "matplotlib": "import io\nimport matplotlib.pyplot as plt\ndef work():\n    f, ax = plt.subplots(); ax.plot([1]); f.savefig(io.BytesIO()); plt.close(f)",
 }
