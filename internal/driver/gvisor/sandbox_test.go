@@ -107,7 +107,7 @@ func TestInside(t *testing.T) {
 		{Do: "write", Path: "/run/pandastack/program/guest"},
 		{Do: "chown", Path: "/run/pandastack/link/link.sock", N: 0},
 		{Do: "hostname=", Text: "other"},
-		{Do: "nproc+", N: 1 << 20},
+		{Do: "mount", Path: "/proc"},
 	} {
 		if got, err := guest.Try(c); err == nil {
 			t.Errorf("%+v works in the sandbox, and says %q", c, got)
@@ -175,12 +175,15 @@ func TestLimitsInside(t *testing.T) {
 	}
 }
 
-// TestForkBomb fills the sandbox with processes under the limit that the guest
-// agent sets, and expects the host's limit not to be reached.
+// TestForkBomb fills the sandbox with processes as the guest agent lets it, and
+// expects the host's limit not to be reached.
 func TestForkBomb(t *testing.T) {
 	f := newFixture(t)
 	inst, guest, _ := start(t, f, "bomb", func(s *driver.Spec) { s.Limits.PIDs = 40; s.Limits.MemoryMB = 1024 })
 	guest.Do(t, drivertest.Call{Do: "nproc", N: 40})
+	if _, err := guest.Try(drivertest.Call{Do: "nproc", N: 400}); err == nil {
+		t.Error("root lifts the limit of its processes")
+	}
 	if _, err := guest.Try(drivertest.Call{Do: "spawn", N: 200}); err == nil || !strings.Contains(err.Error(), "temporarily unavailable") {
 		t.Errorf("200 processes where 40 are allowed: %v", err)
 	}
