@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import ctypes
 import faulthandler
+import json
 import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import libraries, randomness, warmup
 from .display import Outbox, note
 from .interrupts import Interrupts
-from .link import Link, high_descriptor
+from .link import Link, encode, high_descriptor
 from .memory_limit import MemoryLimit
 from .shell import Shell, make_shell
 from .spawning import Spawning
@@ -41,17 +44,20 @@ class Context:
         """In the zygote, once everything is imported: the first cell of all, with its lazy imports."""
         kept = sys.stdout, sys.stderr
         self._streams.restore()  # mute until a context is live
-        self._rehearse(*warmup.FIRST_CELLS)
+        with self._forgetting():
+            for code in warmup.FIRST_CELLS:
+                error = self._cell(code)
+                if error is not None:
+                    describe_failure(error)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = kept
 
     def live(self, control: int, sync: int, out: int, err: int) -> int:
         """Run as a context on these descriptors until the agent closes control. Returns the exit status."""
         os.setsid()
-        self._owner = os.getpid()
         self._take(control, sync, out, err)
         self._interrupts.install()
         self._streams.restore()
-        self._rehearse(*warmup.REHEARSAL)
+        self._rehearse()
         self._link.mute = False
         while True:
             frame = self._link.receive()
@@ -119,10 +125,12 @@ class Context:
         except BaseException as raised:  # an interrupt between the user's code and ours
             error = raised
         self._interrupts.disarm()
-        if os.getpid() != self._owner:
+        if not self._link.connected:
             self._end_fork(error)
-        self._limit.lift()  # to tell about a MemoryError takes memory
-        self._restore_descriptors()
+        if error is not None:
+            self._limit.lift()  # to tell about a MemoryError takes memory
+            self._streams.flush()
+            self._restore_descriptors()  # and there may be a note
         self._streams.restore()
         self._outbox.send_updates()
         frame = self._end_frame(run, error)
@@ -177,14 +185,21 @@ class Context:
         atexit._run_exitfuncs()
         self._streams.flush()
 
-    def _rehearse(self, *cells: str) -> None:
-        """Run cells that nobody sees, so that the first real one finds everything imported and its pages touched."""
+    def _rehearse(self) -> None:
+        """Act a first message and first cells for nobody, so that the real ones find their pages touched."""
+        frame = {"op": "init", "cwd": os.getcwd(), "envs": {}, "reseed": True, "entropy": "AAAA", "rlimit_as": 0}
+        with self._forgetting(), randomness.kept():
+            self._init(json.loads(encode(frame)))
+            for code in warmup.REHEARSAL:
+                self._run("rehearsal", code)
+        self._spawning.awake = False
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Leave no trace of the cells that run in the block."""
         shell = self._shell
         before = dict(shell.user_ns), dict(shell.user_ns_hidden)
-        for code in cells:
-            error = self._cell(code)
-            if error is not None:
-                describe_failure(error)
+        yield
         for namespace, old in zip((shell.user_ns, shell.user_ns_hidden), before, strict=True):
             namespace.clear()
             namespace.update(old)

@@ -49,7 +49,10 @@ class Outbox:
         frame = bundles.result_frame(self._run, data, metadata, last=last)
         if frame is not None:
             self._streams.flush()
-            self._link.send_encoded(frame)
+            if last:
+                self._link.hold(frame)
+            else:
+                self._link.send_encoded(frame)
 
     def update(self, display_id: str, data: dict[str, Any], metadata: dict[str, Any] | None) -> None:
         self._updates[display_id] = (data, metadata or {})

@@ -40,4 +40,5 @@ FIRST_CELLS = (
 REHEARSAL = (
     "import sys\nprint(sum(range(10)))\n1 + 1",
     "def f(x):\n    return [x]\nf('a')",
+    "if 'pandas' in sys.modules: display(sys.modules['pandas'].DataFrame({'a': [1]}))",
 )
