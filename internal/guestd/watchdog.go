@@ -25,7 +25,8 @@ const (
 	sampleIdle    = 2 * time.Second
 	fillRate      = 4 << 30 // bytes a second that a program may take at most, we suppose
 
-	killPatience = 500 * time.Millisecond
+	killPatience = time.Second
+	growth       = 24 << 20 // by which use may rise while a victim's memory is being freed
 )
 
 // victim is something that can be ended to free memory.
@@ -95,9 +96,10 @@ func (w *watchdog) check() time.Duration {
 		w.log.Error("the memory watchdog is blind", "error", err)
 		return sampleIdle
 	}
-	left := limit - max(limit/marginShare, marginLeast) - used
+	most := limit - max(limit/marginShare, marginLeast)
+	left := most - used
 	if left <= 0 {
-		w.act(victims)
+		w.act(victims, used, most)
 		return sampleFastest
 	}
 	if !w.busy() {
@@ -106,8 +108,9 @@ func (w *watchdog) check() time.Duration {
 	return min(max(time.Duration(left)*time.Second/fillRate, sampleFastest), sampleBusy)
 }
 
-// act ends the largest and waits until its memory is free.
-func (w *watchdog) act(victims []victim) {
+// act ends the largest and waits until its memory is free: that takes a moment,
+// in which no other must be ended for the same need.
+func (w *watchdog) act(victims []victim, used, most int64) {
 	sizes := sessionSizes()
 	largest := victims[0]
 	for _, v := range victims[1:] {
@@ -118,8 +121,9 @@ func (w *watchdog) act(victims []victim) {
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
 	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(sampleFastest) {
-		if child.ResidentBytes(largest.pid) == 0 {
-			return
+		now, _, err := w.memory()
+		if err != nil || now < most || now > used+growth {
+			return // there is room, or somebody else is taking it
 		}
 	}
 }

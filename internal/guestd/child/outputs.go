@@ -65,8 +65,8 @@ func (o *Outputs) pump(stream int) {
 				o.Lock()
 				n, end := o.read(stream)
 				o.Unlock()
-				if end || n == 0 {
-					return end
+				if end || n < len(o.buf) {
+					return end // empty by now: more of it is told anew
 				}
 			}
 		})
@@ -117,7 +117,7 @@ func (o *Outputs) Drain() {
 	for stream := range o.files {
 		for got := 0; got < pipeMost; {
 			n, end := o.read(stream)
-			if end || n == 0 {
+			if end || n < len(o.buf) {
 				break
 			}
 			got += n

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -81,5 +82,26 @@ func TestWatchdogLooksMoreOftenTheLessIsLeft(t *testing.T) {
 	busy = false
 	if idle := w.check(); idle < time.Second {
 		t.Errorf("it looks every %v while nothing runs", idle)
+	}
+}
+
+// Freeing the memory of a victim takes a moment: its neighbours must live.
+func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
+	reads, kills := 0, 0
+	w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
+		if reads++; reads > 20 {
+			return 100 << 20, 0, nil
+		}
+		return 1000 << 20, 0, nil
+	}, func() []victim {
+		return []victim{{name: "a", kill: func() { kills++ }}, {name: "b", kill: func() { kills++ }}}
+	},
+		func() bool { return true })
+	w.limit.Store(1 << 30)
+	for range 10 {
+		w.check()
+	}
+	if kills != 1 {
+		t.Errorf("%d victims", kills)
 	}
 }
