@@ -68,13 +68,14 @@ func TestWatchdogLooksMoreOftenTheLessIsLeft(t *testing.T) {
 	var used int64
 	busy := true
 	w := newWatchdog(nil, func() (int64, int64, error) { return used, 0, nil },
-		func() []victim { return []victim{{name: "x"}} }, func() bool { return busy })
+		func() []victim { return []victim{{name: "x", pid: 1 << 30}} }, func() bool { return busy })
 	if w.check() != 0 {
 		t.Error("it looks without a limit")
 	}
 	w.limit.Store(1 << 30)
+	w.tasks = func() int { return 20 }
 	far := w.check()
-	used = 900 << 20
+	used = 850 << 20
 	near := w.check()
 	if far != sampleBusy || near >= far || near < sampleFastest {
 		t.Errorf("every %v far from the limit, every %v near it", far, near)
@@ -94,10 +95,11 @@ func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
 		}
 		return 1000 << 20, 0, nil
 	}, func() []victim {
-		return []victim{{name: "a", kill: func() { kills++ }}, {name: "b", kill: func() { kills++ }}}
+		return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++ }}, {name: "b", pid: 1<<30 + 1, kill: func() { kills++ }}}
 	},
 		func() bool { return true })
 	w.limit.Store(1 << 30)
+	w.tasks = func() int { return 20 }
 	for range 10 {
 		w.check()
 	}

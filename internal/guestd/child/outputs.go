@@ -65,8 +65,10 @@ func (o *Outputs) pump(stream int) {
 				o.Lock()
 				n, end := o.read(stream)
 				o.Unlock()
-				if end || n < len(o.buf) {
-					return end // empty by now: more of it is told anew
+				// Until nothing is left, for an end that has come already is
+				// not told again.
+				if end || n == 0 {
+					return end
 				}
 			}
 		})

@@ -254,9 +254,6 @@ func (k *interp) fill() channelState {
 			return channelEmpty
 		}
 		k.frames.feed(k.scratch[:n])
-		if n < len(k.scratch) {
-			return channelEmpty
-		}
 	}
 	return moreWaits
 }
