@@ -118,6 +118,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			ended <- fmt.Errorf("serving HTTP: %w", err)
 		}
 	}()
+	go sweepTemplates(running, cfg, manager, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
 		sur.Started(started)

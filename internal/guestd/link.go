@@ -84,7 +84,9 @@ func (a *Agent) dial(ctx context.Context) (*linkConn, error) {
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &linkConn{Conn: conn, r: r, closed: make(chan struct{})}, nil
+	link := &linkConn{Conn: conn, r: r, closed: make(chan struct{})}
+	go link.watch()
+	return link, nil
 }
 
 func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
@@ -145,6 +147,7 @@ type linkConn struct {
 func (c *linkConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 
 func (c *linkConn) Close() error {
+	c.hangUp()
 	err := c.Conn.Close()
 	c.once.Do(func() { close(c.closed) })
 	return err

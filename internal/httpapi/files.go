@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,9 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 		h.Set("Content-Disposition", "attachment")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Accept-Ranges", "bytes")
-		h.Set("Content-Length", strconv.FormatInt(f.Size, 10))
+		if f.Size >= 0 {
+			h.Set("Content-Length", strconv.FormatInt(f.Size, 10))
+		}
 		if !f.ModTime.IsZero() {
 			h.Set("Last-Modified", f.ModTime.UTC().Format(http.TimeFormat))
 		}
@@ -49,21 +52,28 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// send copies exactly size bytes. When the file breaks off, so does the
-// connection: a short body must not look whole.
+// send copies a file's content, exactly size bytes unless that is negative.
+// When it breaks off, so does the connection: a short body must not look whole.
 func send(w http.ResponseWriter, from io.Reader, size int64) error {
 	rc := http.NewResponseController(w)
 	buf := make([]byte, 256<<10)
-	for left := size; left > 0; {
-		n, err := from.Read(buf[:min(int64(len(buf)), left)])
+	for sent := int64(0); sent != size; {
+		chunk := buf
+		if size >= 0 {
+			chunk = buf[:min(int64(len(buf)), size-sent)]
+		}
+		n, err := from.Read(chunk)
 		if n > 0 {
 			_ = rc.SetWriteDeadline(time.Now().Add(streamStall))
-			if _, werr := w.Write(buf[:n]); werr != nil {
+			if _, werr := w.Write(chunk[:n]); werr != nil {
 				return http.ErrAbortHandler // the client is gone
 			}
-			left -= int64(n)
+			sent += int64(n)
 		}
-		if err != nil && left > 0 {
+		switch {
+		case errors.Is(err, io.EOF) && (size < 0 || sent == size):
+			return nil
+		case err != nil:
 			return fmt.Errorf("reading a file from the guest: %w", err)
 		}
 	}

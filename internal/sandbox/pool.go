@@ -28,9 +28,9 @@ func (p *pool) remove(b *box) {
 	p.prepared = slices.DeleteFunc(p.prepared, same)
 }
 
-func (p *pool) takeAllPrepared() []*box {
-	all := p.prepared
-	p.prepared = nil
+func (p *pool) takeAll() []*box {
+	all := slices.Concat(p.prepared, p.restored)
+	p.prepared, p.restored = nil, nil
 	return all
 }
 

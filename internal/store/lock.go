@@ -32,7 +32,7 @@ func takeLock(dir string) (*lock, error) {
 		if b, err := os.ReadFile(path); err == nil && len(b) > 0 && len(b) < 32 {
 			who += " (process " + strings.TrimSpace(string(b)) + ")"
 		}
-		return nil, fault.New(api.CodeConflict, "%s uses the data directory %s", who, dir).
+		return nil, fault.New(api.CodeConflict, "%s already uses the data directory %s", who, dir).
 			WithHint("stop it, or give this one a data directory of its own with --data-dir")
 	}
 	// For the message above only; the lock is the file's, not its content's.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -54,7 +55,7 @@ func (b bootstrapper) run(ctx context.Context, r RecipeRootfs, scratch, cache, d
 		},
 		sources,
 	)
-	cmd := hostCommand(ctx, log, "mmdebstrap", args...)
+	cmd := hostCommand(ctx, syscall.SIGTERM, log, "mmdebstrap", args...)
 	cmd.Dir = scratch
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+scratch)
 	cmd.Stdout = nil

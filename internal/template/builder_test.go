@@ -292,6 +292,16 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+func TestNoImportsMeansNone(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.build(recipeFS(strings.Replace(goodRecipe, `imports = ["json"]`, "", 1))); err != nil {
+		t.Fatal(err)
+	}
+	if imports := b.guest.warmed[0].Imports; imports == nil || len(imports) != 0 {
+		t.Errorf("the interpreter was asked to import %#v, want an empty list", imports)
+	}
+}
+
 func TestStepsRunInsideAndNothingOfTheRecipeOutside(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.build(recipeFS(goodRecipe)); err != nil {
@@ -504,29 +514,74 @@ func TestFailuresLeaveNothing(t *testing.T) {
 
 func TestCancelledBuildEndsItsPrograms(t *testing.T) {
 	b := newBench(t)
-	b.program("mmdebstrap", `trap 'echo cleaned >> `+b.bin+`/ended; exit 1' TERM; echo started; sleep 600 & wait`)
+	// The child would outlive a bootstrapper that is merely killed.
+	b.program("mmdebstrap", `trap 'echo cleaned > `+b.bin+`/cleaned; exit 1' TERM
+(exec 1>&- 2>&-; exec sleep 600) & echo; touch `+b.bin+`/started; while :; do wait; done`)
 	r, err := Load(recipeFS(goodRecipe))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err = b.Build(ctx, r, func(e Event) {
-		if e.Step == StepWheels && e.Kind == EventDone {
-			// The bootstrapper may not have set its trap yet: wait for its first line.
-			for {
-				if raw, err := os.ReadFile(filepath.Join(b.bin, "calls")); err == nil && strings.Contains(string(raw), "mmdebstrap") {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
-			cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Build(ctx, r, nil)
+		done <- err
+	}()
+	for {
+		if _, err := os.Stat(filepath.Join(b.bin, "started")); err == nil {
+			break
 		}
-	})
-	if !errors.Is(err, context.Canceled) {
+		time.Sleep(time.Millisecond) // there is nothing to be told by
+	}
+	children := descendants(t, os.Getpid())
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it was cancelled", err)
 	}
+	if _, err := os.Stat(filepath.Join(b.bin, "cleaned")); err != nil {
+		t.Errorf("the bootstrapper was not asked to clean up: %v", err)
+	}
+	for pid, name := range children {
+		if now, ok := descendants(t, 0)[pid]; ok && now == name {
+			t.Errorf("%s (%d) still runs", name, pid)
+		}
+	}
 	b.leftovers()
+}
+
+// descendants gives the running processes below one, all for 0, with their names.
+func descendants(t *testing.T, root int) map[int]string {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parents, names := map[int]int{}, map[int]string{}
+	for _, stat := range stats {
+		raw, err := os.ReadFile(stat)
+		if err != nil {
+			continue // it has just ended
+		}
+		var pid, parent int
+		var name, state string
+		if _, err := fmt.Sscanf(string(raw), "%d %s %s %d", &pid, &name, &state, &parent); err != nil || state == "Z" {
+			continue
+		}
+		parents[pid], names[pid] = parent, name
+	}
+	below := map[int]string{}
+	for pid := range parents {
+		for p := parents[pid]; p != 0; p = parents[p] {
+			if p == root {
+				below[pid] = names[pid]
+			}
+		}
+		if root == 0 {
+			below[pid] = names[pid]
+		}
+	}
+	return below
 }
 
 func TestUnfinishedBuildIsRemoved(t *testing.T) {

@@ -17,13 +17,17 @@ import (
 // given up, before it is killed.
 const endGrace = 15 * time.Second
 
-// hostCommand prepares a program of the host, such as the bootstrapper. It is a
-// process group of its own, so that ending it ends what it started.
-func hostCommand(ctx context.Context, log io.Writer, name string, args ...string) *exec.Cmd {
+// hostCommand prepares a program of the host, such as the bootstrapper. It is
+// the first process of a namespace, so that nothing it started outlives it,
+// however this process ends. As such it only heeds signals that it handles:
+// stop is the one that makes it clean up.
+func hostCommand(ctx context.Context, stop syscall.Signal, log io.Writer, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid: true, Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(stop) }
 	cmd.WaitDelay = endGrace
 	return cmd
 }
@@ -44,14 +48,13 @@ func runCommand(ctx context.Context, cmd *exec.Cmd, during func() error) error {
 			err = during()
 		}
 		if err != nil {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-			kill := time.AfterFunc(endGrace, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+			_ = cmd.Cancel()
+			kill := time.AfterFunc(endGrace, func() { _ = cmd.Process.Kill() })
 			err = errors.Join(err, cmd.Wait())
 			kill.Stop()
 		} else {
 			err = cmd.Wait()
 		}
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left of its group
 		done <- err
 	}()
 	err := <-done

@@ -63,7 +63,9 @@ func (t *tracker) begin(step, text string, bytes func() int64) (end func(error))
 func (t *tracker) skip(step, why string) { t.emit(Event{Kind: EventSkip, Step: step, Text: why}) }
 
 func (t *tracker) emit(e Event) {
-	e.Of = len(t.steps)
+	if e.Step != "" {
+		e.Of = len(t.steps)
+	}
 	for i, step := range t.steps {
 		if step == e.Step {
 			e.N = i + 1

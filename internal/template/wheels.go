@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -44,7 +45,7 @@ func downloadWheels(ctx context.Context, p RecipePython, goarch, scratch, dir st
 		args = append(args, "--platform="+platform)
 	}
 	args = append(args, "--dest="+dir, "--requirement="+lock)
-	cmd := hostCommand(ctx, log, python, args...)
+	cmd := hostCommand(ctx, syscall.SIGINT, log, python, args...)
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+scratch) // pip downloads there, and moves it all at the end
 	return runCommand(ctx, cmd, nil)
 }

@@ -42,8 +42,11 @@ type Faults struct {
 	Stop    func(id string) error
 	// Guest, when set, runs instead of the fake guest until its context ends.
 	Guest func(ctx context.Context, spec driver.Spec)
-	// Assign may change the steps that guests report.
+	// Assign makes a step of the assign fail.
 	Assign func(id string) error
+	// Cut says that the link breaks after a request was done and before it is
+	// answered.
+	Cut func(method, path string) bool
 }
 
 // NewHost makes a machine without sandboxes.

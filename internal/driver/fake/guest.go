@@ -185,10 +185,24 @@ func (g *Guest) link(ctx context.Context) error {
 				return
 			}
 		}
+		if f := g.inst.host.broken().Cut; f != nil && f(r.Method, r.URL.Path) {
+			gone, cancel := context.WithCancel(r.Context())
+			cancel()
+			g.mux.ServeHTTP(&unheard{header: http.Header{}}, r.WithContext(gone))
+			conn.Close()
+			return
+		}
 		g.mux.ServeHTTP(w, r)
 	}))
 	return nil
 }
+
+// unheard takes an answer that nobody gets.
+type unheard struct{ header http.Header }
+
+func (u *unheard) Header() http.Header         { return u.header }
+func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
+func (u *unheard) WriteHeader(int)             {}
 
 // Dial does the guest's half of the handshake.
 func Dial(ctx context.Context, linkDir string, hello guestapi.Hello) (net.Conn, guestapi.Welcome, error) {

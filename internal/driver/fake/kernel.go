@@ -185,6 +185,9 @@ func (k *kernel) execute(e *execution, count int) {
 			break
 		}
 	}
+	if k.guest.inst.ended() {
+		return // nobody is left to say anything
+	}
 	var raised *exception
 	words := ""
 	switch {

@@ -43,10 +43,8 @@ func (l *eventLog) stream(w http.ResponseWriter, r *http.Request, after int64, f
 	flush := http.NewResponseController(w).Flush
 	enc := json.NewEncoder(w)
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	if follow {
-		if err := flush(); err != nil {
-			return nil // gone
-		}
+	if err := flush(); err != nil {
+		return nil // gone
 	}
 	for {
 		news, ended, changed := l.since(after)

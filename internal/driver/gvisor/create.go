@@ -290,7 +290,16 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 	if err := d.cgroups.set(b.ID, driver.Limits{MemoryMB: limits.MemoryMB}); err != nil {
 		return nil, err
 	}
-	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil {
+	procs, err := d.open(b)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if inst == nil {
+			procs.close()
+		}
+	}()
+	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil && !d.finished(b) {
 		return nil, d.explain(b, err)
 	}
 	if err := d.cgroups.set(b.ID, limits); err != nil {
@@ -300,7 +309,7 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 	if err := b.save(); err != nil {
 		return nil, err
 	}
-	return d.adopt(b)
+	return d.watch(b, procs), nil
 }
 
 // explain adds the kind to an error that has a known cause.

@@ -108,9 +108,9 @@ func (d *Driver) Adopt(ctx context.Context, id string) (driver.Instance, error) 
 	case err == nil && !b.Running:
 		err = fault.New("not_found", "sandbox %s was never started", id)
 	case err == nil:
-		var i *Instance
-		if i, err = d.adopt(b); err == nil {
-			return i, nil
+		var procs *pair
+		if procs, err = d.open(b); err == nil {
+			return d.watch(b, procs), nil
 		}
 	default: // a file that cannot be read describes nothing that can be kept
 		err = fault.Wrap(err, "not_found", "sandbox %s cannot be found again", id)

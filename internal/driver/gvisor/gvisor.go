@@ -70,7 +70,7 @@ type Driver struct {
 	live  map[string]*Instance
 
 	spawn sync.Mutex       // held while a command starts, so that no reaper can miss it in own
-	own   map[int]struct{} // commands of ours that os/exec will wait for
+	own   map[int]struct{} // children that os/exec or a watch will wait for
 
 	closed  chan struct{}
 	closing sync.Once

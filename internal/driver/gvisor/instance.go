@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,10 +21,6 @@ const (
 	oom     = "oom"
 	crashed = "crashed"
 )
-
-// goferGrace is how long a sentry may outlive its gofer. In an orderly end the
-// gofer is the last to go.
-const goferGrace = 200 * time.Millisecond
 
 // aLongTimeAgo as a deadline ends reads that wait.
 var aLongTimeAgo = time.Unix(1, 0)
@@ -41,9 +38,14 @@ type Instance struct {
 
 var _ driver.Instance = (*Instance)(nil)
 
-// adopt makes the handle of a running sandbox and watches over it. The caller
-// holds the lock of the id.
-func (d *Driver) adopt(b *box) (*Instance, error) {
+// pair are handles on the processes of one sandbox.
+type pair struct {
+	d             *Driver
+	sentry, gofer *watch
+}
+
+// open takes handles on a sandbox's processes.
+func (d *Driver) open(b *box) (*pair, error) {
 	sentry, err := b.Sentry.open()
 	if err != nil {
 		return nil, d.gone(b, "sentry", err)
@@ -53,12 +55,27 @@ func (d *Driver) adopt(b *box) (*Instance, error) {
 		sentry.close()
 		return nil, d.gone(b, "gofer", err)
 	}
+	d.claim(sentry.PID)
+	d.claim(gofer.PID)
+	return &pair{d, sentry, gofer}, nil
+}
+
+func (p *pair) close() {
+	for _, w := range []*watch{p.sentry, p.gofer} {
+		p.d.disown(w.PID)
+		w.close()
+	}
+}
+
+// watch makes the handle of a sandbox that was started and watches over it,
+// even if it has ended by now. The caller holds the lock of the id.
+func (d *Driver) watch(b *box, p *pair) *Instance {
 	i := &Instance{d: d, box: b, done: make(chan struct{})}
 	d.mu.Lock()
 	d.live[b.ID] = i
 	d.mu.Unlock()
-	go i.follow(sentry, gofer, d.waitInit(b.ID))
-	return i, nil
+	go i.follow(p, d.waitInit(b.ID))
+	return i
 }
 
 // gone is the error for a sandbox of which a process is missing.
@@ -73,64 +90,58 @@ func (d *Driver) gone(b *box, which string, err error) error {
 }
 
 // follow waits for the end of the sandbox and says how it came.
-func (i *Instance) follow(sentry, gofer *watch, code <-chan int) {
-	defer sentry.close()
-	defer gofer.close()
-	over := make(chan struct{})
-	lost := make(chan struct{}) // the gofer went first
-	var goferDone sync.WaitGroup
-	goferDone.Go(func() {
-		if gofer.wait() != nil {
-			return // closed below
+func (i *Instance) follow(p *pair, told <-chan int) {
+	defer p.close()
+	lost := make(chan bool, 1) // whether the gofer went first, which in an orderly end is the last to go
+	go func() {
+		_, _, err := p.gofer.wait()
+		first := err == nil && !p.sentry.over()
+		if first {
+			p.sentry.kill()
 		}
-		select {
-		case <-over:
-		case <-time.After(goferGrace):
-			close(lost)
-			sentry.kill()
-		}
-	})
-	err := sentry.wait()
-	at := time.Now()
-	close(over)
+		lost <- first
+	}()
+	status, child, err := p.sentry.wait()
+	exit := driver.Exit{Code: -1, Reason: crashed, At: time.Now()}
 	if err != nil {
 		i.d.log.Error("cannot watch a sandbox", "sandbox", i.box.ID, "error", err)
 	}
-
-	exit := driver.Exit{Code: -1, Reason: crashed, At: at}
+	code, ok := -1, false
 	select {
-	case c, ok := <-code:
-		if ok {
-			exit.Code, exit.Reason = c, exited
-		}
-	case <-time.After(time.Second):
+	case code, ok = <-told:
+	case <-time.After(time.Second): // it ended, so its socket does too
 	}
-	wasLost := false
-	select {
-	case <-lost:
-		wasLost = true
-	default:
+	if !ok && child && status.Exited() && i.d.finished(i.box) { // too quick for the question
+		code, ok = status.ExitStatus(), true
 	}
-	switch {
+	p.gofer.kill()
+	switch first := <-lost; {
 	case i.stopping.Load():
-		exit.Reason = stopped
+		exit.Code, exit.Reason = code, stopped
 	case i.d.cgroups.oomKills(i.box.ID) > 0:
 		exit.Code, exit.Reason = 137, oom
-	case wasLost:
-		exit.Code, exit.Reason = -1, crashed
+	case first:
 		exit.Detail = "the sandbox's file server was killed from outside\n" + i.d.lastWords(i.box)
-	case exit.Reason == crashed:
+	case ok:
+		exit.Code, exit.Reason = code, exited
+	default:
 		exit.Detail = i.d.lastWords(i.box)
 	}
 	i.exit = exit
 	close(i.done)
-
-	gofer.kill()
-	goferDone.Wait()
 }
 
-// lastWords are the end of the sentry's log.
+// finished says whether the sentry ended because the first program did.
+func (d *Driver) finished(b *box) bool {
+	return strings.Contains(tail(b.log("boot.log"), logTail), "application exiting with")
+}
+
+// lastWords are what the sentry said at its end: the head of a panic, which
+// names the cause, else the end of its log.
 func (d *Driver) lastWords(b *box) string {
+	if s := head(b.log("panic.log"), logTail); s != "" {
+		return s
+	}
 	if s := tail(b.log("boot.log"), logTail); s != "" {
 		return s
 	}

@@ -61,37 +61,38 @@ func (p process) handle() (*watch, error) {
 	return &watch{process: p, f: os.NewFile(uintptr(fd), "pidfd")}, nil
 }
 
-// wait returns when the process has ended, and reaps it if it is our child.
-func (w *watch) wait() error {
+// wait returns when the process has ended. If it was our child, it is taken off
+// the kernel's list, and its status is given.
+func (w *watch) wait() (status unix.WaitStatus, child bool, err error) {
 	conn, err := w.f.SyscallConn()
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	err = conn.Read(func(fd uintptr) bool {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		for {
-			n, err := unix.Poll(fds, 0)
-			if !errors.Is(err, unix.EINTR) {
-				return n > 0 || err != nil
-			}
-		}
-	})
-	if err != nil {
-		return err
+	if err := conn.Read(ready); err != nil {
+		return 0, false, err
 	}
-	w.reap()
-	return nil
+	// Until it is waited for, its number is not used again.
+	pid, err := unix.Wait4(w.PID, &status, unix.WNOHANG, nil)
+	return status, err == nil && pid == w.PID, nil
 }
 
-// reap takes the end of the process off the kernel's list, if it is our child.
-func (w *watch) reap() {
-	conn, err := w.f.SyscallConn()
-	if err != nil {
-		return
+// over says whether the process has ended.
+func (w *watch) over() (over bool) {
+	if conn, err := w.f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { over = ready(fd) })
 	}
-	_ = conn.Control(func(fd uintptr) {
-		_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
-	})
+	return over
+}
+
+// ready says whether a pidfd tells of an end.
+func ready(fd uintptr) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return n > 0 || err != nil
+		}
+	}
 }
 
 // kill ends the process at once.
@@ -118,7 +119,7 @@ func (p process) end(ctx context.Context) (was bool, err error) {
 	defer stop()
 	defer w.close()
 	w.kill()
-	if err := w.wait(); err != nil {
+	if _, _, err := w.wait(); err != nil {
 		return true, fmt.Errorf("process %d does not end: %w", p.PID, errors.Join(context.Cause(ctx), err))
 	}
 	return true, nil
@@ -162,10 +163,19 @@ func (d *Driver) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-func (d *Driver) ended(cmd *exec.Cmd) {
+func (d *Driver) ended(cmd *exec.Cmd) { d.disown(cmd.Process.Pid) }
+
+// claim makes reapOrphans leave a process to the watch over it.
+func (d *Driver) claim(pid int) {
 	d.spawn.Lock()
 	defer d.spawn.Unlock()
-	delete(d.own, cmd.Process.Pid)
+	d.own[pid] = struct{}{}
+}
+
+func (d *Driver) disown(pid int) {
+	d.spawn.Lock()
+	defer d.spawn.Unlock()
+	delete(d.own, pid)
 }
 
 // reapOrphans takes what ended commands of runsc left to us off the kernel's
@@ -173,7 +183,7 @@ func (d *Driver) ended(cmd *exec.Cmd) {
 // ours and those of others, are not touched.
 func (d *Driver) reapOrphans() {
 	for _, w := range d.orphans() {
-		_ = w.wait()
+		_, _, _ = w.wait()
 		w.close()
 	}
 }

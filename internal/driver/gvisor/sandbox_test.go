@@ -107,7 +107,7 @@ func TestInside(t *testing.T) {
 		{Do: "write", Path: "/run/pandastack/program/guest"},
 		{Do: "chown", Path: "/run/pandastack/link/link.sock", N: 0},
 		{Do: "hostname=", Text: "other"},
-		{Do: "nproc+", N: 1 << 20},
+		{Do: "mount", Path: "/proc"},
 	} {
 		if got, err := guest.Try(c); err == nil {
 			t.Errorf("%+v works in the sandbox, and says %q", c, got)
@@ -175,18 +175,75 @@ func TestLimitsInside(t *testing.T) {
 	}
 }
 
-// TestForkBomb fills the sandbox with processes under the limit that the guest
-// agent sets, and expects the host's limit not to be reached.
+// TestForkBomb fills the sandbox with processes as the guest agent lets it, and
+// expects the host's limit not to be reached.
 func TestForkBomb(t *testing.T) {
 	f := newFixture(t)
 	inst, guest, _ := start(t, f, "bomb", func(s *driver.Spec) { s.Limits.PIDs = 40; s.Limits.MemoryMB = 1024 })
 	guest.Do(t, drivertest.Call{Do: "nproc", N: 40})
+	if _, err := guest.Try(drivertest.Call{Do: "nproc", N: 400}); err == nil {
+		t.Error("root lifts the limit of its processes")
+	}
 	if _, err := guest.Try(drivertest.Call{Do: "spawn", N: 200}); err == nil || !strings.Contains(err.Error(), "temporarily unavailable") {
 		t.Errorf("200 processes where 40 are allowed: %v", err)
 	}
 	guest.Do(t, drivertest.Call{Do: "echo"})
 	if s, err := inst.Stats(context.Background()); err != nil || s.PIDs > 230 {
 		t.Errorf("it uses %+v, %v", s, err)
+	}
+}
+
+// TestSnapshotTorn restores what is not whole.
+func TestSnapshotTorn(t *testing.T) {
+	f := newFixture(t)
+	torn := filepath.Join(drivertest.Dir(t), "torn")
+	if err := os.CopyFS(torn, os.DirFS(f.Spec.Snapshot)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(torn, "checkpoint.img"), 4096); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	s := f.Spec
+	s.ID, s.LinkDir, s.Snapshot = "torn", drivertest.Dir(t), torn
+	p, err := f.Driver.Prepare(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inst, err := p.Restore(ctx, s.Limits); err == nil {
+		exit, _ := inst.Wait(ctx)
+		t.Errorf("half a snapshot was restored, and ended as %+v", exit)
+	}
+	if left := f.leftovers(t); len(left) > 0 {
+		t.Errorf("left on the host: %q", left)
+	}
+}
+
+// TestTooLittleMemory says so, when the snapshot does not fit the limit.
+func TestTooLittleMemory(t *testing.T) {
+	f := newFixture(t)
+	ctx := context.Background()
+	s := f.Spec
+	s.ID, s.LinkDir = "tiny", drivertest.Dir(t)
+	p, err := f.Driver.Prepare(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Limits.MemoryMB = 20
+	inst, err := p.Restore(ctx, s.Limits)
+	if err == nil {
+		exit, _ := inst.Wait(ctx)
+		if exit.Reason != "oom" {
+			t.Errorf("a sandbox in 20 MB ended as %+v", exit)
+		}
+		if err := inst.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	} else if !errors.Is(err, fault.Invalid) {
+		t.Errorf("a sandbox in 20 MB: %v", err)
+	}
+	if left := f.leftovers(t); len(left) > 0 {
+		t.Errorf("left on the host: %q", left)
 	}
 }
 

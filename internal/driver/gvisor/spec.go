@@ -14,14 +14,16 @@ import (
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
-// capabilities are what root inside has: what installing packages and running
-// services and debuggers asks for. Left out on purpose are CAP_SYS_RESOURCE,
-// which would lift the limits that hold a fork bomb, and CAP_SYS_ADMIN. They
-// are capabilities over the sandbox's own kernel; on the host there are none.
+// capabilities are what the first program has: what installing packages and
+// running services and debuggers asks for, and CAP_SYS_RESOURCE, with which the
+// guest agent limits the processes that were there before it knew the limit. The
+// agent gives that one to nobody, because it would lift the limits that hold a
+// fork bomb. All of them hold over the sandbox's own kernel; on the host there
+// are none.
 var capabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID",
 	"CAP_KILL", "CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP",
-	"CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
+	"CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
 }
 
 // environment is that of the first program. A restored process keeps the

@@ -36,6 +36,7 @@ class Call:
     """A request as it arrived."""
 
     method: str
+    target: str
     path: str
     query: Dict[str, str]
     headers: Dict[str, str]
@@ -244,6 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         call = Call(
             self.command,
+            self.path,
             unquote(parts.path),
             dict(parse_qsl(parts.query, keep_blank_values=True)),
             {k.lower(): v for k, v in self.headers.items()},

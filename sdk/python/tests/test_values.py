@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pandastack import Execution, Result
+from pandastack import Execution, Result, _routes
 from pandastack._retry import Backoff
 from pandastack.events import Capture, Event, EventDecoder, ExecutionAssembly
 
@@ -162,3 +162,16 @@ def test_backoff_grows_to_a_second_and_gives_up() -> None:
     assert 10 <= now[0] <= 11
     backoff.reset()
     assert backoff.pause() == 0.05
+
+
+def test_an_answer_is_waited_for_longer_than_the_deadline() -> None:
+    """An interrupt, a kill and a new interpreter come after the deadline, so the answer may too."""
+    run = {"timeout_seconds": 300, "execution_id": "e", "detach": False}
+    command = {"timeout_seconds": 300, "cwd": "/", "envs": None, "user": None, "stdin": None}
+    for request in (
+        _routes.run("s", "c", "1", stream=False, **run),
+        _routes.exec_command("s", "true", **command),
+        _routes.run_once("s", "bash", "true", 300),
+    ):
+        assert request.read_seconds >= 310
+    assert _routes.run("s", "c", "1", stream=True, **run).read_seconds > 2 * 15, "a comment comes every 15 s"

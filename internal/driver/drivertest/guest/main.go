@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,15 +168,14 @@ func do(c call) (string, error) {
 			}
 		}
 		return "", err
-	case "nproc": // limit processes of this user, as the guest agent does
-		return "", unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)})
-	case "nproc+": // lift the limit again
-		limit := uint64(c.N)
-		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+	case "nproc": // limit processes, as the guest agent does for users
+		limit := unix.Rlimit{Cur: uint64(c.N), Max: uint64(c.N)}
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
 			return "", err
 		}
-		limit++
-		return "", unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit})
+		return "", dropCapability(unix.CAP_SYS_RESOURCE)
+	case "mount":
+		return "", unix.Mount("none", c.Path, "tmpfs", 0, "")
 	case "listen":
 		l, err := net.Listen("tcp", c.Text)
 		if err != nil {
@@ -194,4 +194,19 @@ func do(c call) (string, error) {
 		return "", syscall.Sethostname([]byte(c.Text))
 	}
 	return "", fmt.Errorf("cannot do %q", c.Do)
+}
+
+// dropCapability gives a capability up for good.
+func dropCapability(n int) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	data[n/32].Effective &^= 1 << (n % 32)
+	data[n/32].Permitted &^= 1 << (n % 32)
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0); errno != 0 {
+		return errno
+	}
+	return nil
 }

@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import ctypes
 import faulthandler
+import json
 import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import libraries, randomness, warmup
 from .display import Outbox, note
 from .interrupts import Interrupts
-from .link import Link, high_descriptor
+from .link import Link, encode, high_descriptor
 from .memory_limit import MemoryLimit
 from .shell import Shell, make_shell
 from .spawning import Spawning
@@ -33,17 +36,24 @@ class Context:
         self._spawning = Spawning(self._link, self._streams, self._limit)
         self._outbox = Outbox(self._link, self._streams)
         self._spawning.install()
+        _unbuffer_c()
         self._shell: Shell = make_shell(self._outbox)
         libraries.set_up(self._shell)
 
     def prepare(self) -> None:
         """In the zygote, once everything is imported: the first cell of all, with its lazy imports."""
-        self._rehearse()
+        kept = sys.stdout, sys.stderr
+        self._streams.restore()  # mute until a context is live
+        with self._forgetting():
+            for code in warmup.FIRST_CELLS:
+                error = self._cell(code)
+                if error is not None:
+                    describe_failure(error)
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = kept
 
     def live(self, control: int, sync: int, out: int, err: int) -> int:
         """Run as a context on these descriptors until the agent closes control. Returns the exit status."""
         os.setsid()
-        self._owner = os.getpid()
         self._take(control, sync, out, err)
         self._interrupts.install()
         self._streams.restore()
@@ -107,8 +117,6 @@ class Context:
         self._link.new_cell()
         self._outbox.begin(run)
         self._interrupts.install()
-        if self._limit.is_set:
-            self._limit.apply()
         error: BaseException | None = None
         try:
             self._interrupts.armed = True
@@ -117,16 +125,19 @@ class Context:
         except BaseException as raised:  # an interrupt between the user's code and ours
             error = raised
         self._interrupts.disarm()
-        if os.getpid() != self._owner:
+        if not self._link.connected:
             self._end_fork(error)
-        self._limit.lift()
-        self._restore_descriptors()
+        if error is not None:
+            self._limit.lift()  # to tell about a MemoryError takes memory
+            self._streams.flush()
+            self._restore_descriptors()  # and there may be a note
         self._streams.restore()
         self._outbox.send_updates()
         frame = self._end_frame(run, error)
         self._streams.flush()
         _flush_c()
         self._link.send(frame)
+        self._limit.apply()
 
     def _cell(self, code: str) -> BaseException | None:
         shell = self._shell
@@ -175,11 +186,20 @@ class Context:
         self._streams.flush()
 
     def _rehearse(self) -> None:
-        """Run a few cells that nobody sees, so that the first real one finds its pages touched."""
+        """Act a first message and first cells for nobody, so that the real ones find their pages touched."""
+        frame = {"op": "init", "cwd": os.getcwd(), "envs": {}, "reseed": True, "entropy": "AAAA", "rlimit_as": 0}
+        with self._forgetting(), randomness.kept():
+            self._init(json.loads(encode(frame)))
+            for code in warmup.REHEARSAL:
+                self._run("rehearsal", code)
+        self._spawning.awake = False
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Leave no trace of the cells that run in the block."""
         shell = self._shell
         before = dict(shell.user_ns), dict(shell.user_ns_hidden)
-        for code in warmup.REHEARSAL:
-            shell.run_cell(code, store_history=True)
+        yield
         for namespace, old in zip((shell.user_ns, shell.user_ns_hidden), before, strict=True):
             namespace.clear()
             namespace.update(old)
@@ -197,6 +217,12 @@ class Context:
 
 
 _libc = ctypes.CDLL(None)
+_IONBF = 2
+
+
+def _unbuffer_c() -> None:
+    """Let what C code prints reach the pipe at once, between the lines that Python prints."""
+    _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IONBF, ctypes.c_size_t(0))
 
 
 def _flush_c() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
@@ -16,7 +17,7 @@ from .streams import Streams
 from .time_limit import OutOfTime, restart, time_limit
 
 #: How long one representation of an object (its repr, its HTML, …) may take, in seconds.
-FORMATTER_SECONDS = 10.0
+FORMATTER_SECONDS = 30.0
 
 #: Values whose representation is known to be quick, so that no timer is needed.
 _QUICK = (bool, int, float, complex, str, bytes, type(None))
@@ -48,7 +49,10 @@ class Outbox:
         frame = bundles.result_frame(self._run, data, metadata, last=last)
         if frame is not None:
             self._streams.flush()
-            self._link.send_encoded(frame)
+            if last:
+                self._link.hold(frame)
+            else:
+                self._link.send_encoded(frame)
 
     def update(self, display_id: str, data: dict[str, Any], metadata: dict[str, Any] | None) -> None:
         self._updates[display_id] = (data, metadata or {})
@@ -106,7 +110,8 @@ class BoundedFormatter(DisplayFormatter):
     """Formats an object within a time, whatever its methods do.
 
     ``special`` maps a class to the function that makes the whole bundle of its objects, in place of their own methods;
-    ``after`` maps one to a function that is called with the finished bundle.
+    ``after`` maps one to a function that is called with the finished bundle; ``unhurried`` holds classes that may take
+    their time, because drawing them is work and not a mistake.
 
     A representation that fails or takes too long is left out with a note on stderr, the others stay.
     """
@@ -115,6 +120,7 @@ class BoundedFormatter(DisplayFormatter):
         super().__init__(*args, **kwargs)
         self.special: dict[type, Callable[[Any], Bundle]] = {}
         self.after: dict[type, Callable[[Any, dict[str, Any]], Any]] = {}
+        self.unhurried: set[type] = set()
         self._current = ""
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Bundle:
@@ -126,9 +132,10 @@ class BoundedFormatter(DisplayFormatter):
                 return maker(obj)
             except Exception as error:
                 note(f"showing a {_name(obj)} raised {describe(error)}")
-        with time_limit(FORMATTER_SECONDS):
+        hurried = not any(kind in self.unhurried for kind in type(obj).__mro__)
+        with time_limit(FORMATTER_SECONDS) if hurried else nullcontext():
             try:
-                data, metadata = self._format_each(obj, include, exclude)
+                data, metadata = self._format_each(obj, include, exclude, hurried)
             except OutOfTime:
                 note(f"formatting a {_name(obj)} took more than {FORMATTER_SECONDS:.0f} s and was given up")
                 data, metadata = {}, {}
@@ -137,20 +144,20 @@ class BoundedFormatter(DisplayFormatter):
             finish(obj, data)
         return data, metadata
 
-    def _format_each(self, obj: Any, include: Any, exclude: Any) -> Bundle:
+    def _format_each(self, obj: Any, include: Any, exclude: Any, hurried: bool) -> Bundle:
         def wanted(mime: str) -> bool:
             return (not include or mime in include) and (not exclude or mime not in exclude)
 
-        if self._bounded(self.ipython_display_formatter, obj):
+        if self._bounded(self.ipython_display_formatter, obj, hurried):
             return {}, {}  # the object displayed itself
-        made = self._bounded(self.mimebundle_formatter, obj, include=include, exclude=exclude)
+        made = self._bounded(self.mimebundle_formatter, obj, hurried, include=include, exclude=exclude)
         data, metadata = made if made else ({}, {})
         data = {mime: value for mime, value in data.items() if wanted(mime)}
         metadata = {mime: value for mime, value in (metadata or {}).items() if mime in data}
         for mime, formatter in self.formatters.items():
             if not wanted(mime) or (mime in data and not _registered(formatter, obj)):
                 continue
-            value = self._bounded(formatter, obj)
+            value = self._bounded(formatter, obj, hurried)
             extra = None
             if isinstance(value, tuple) and len(value) == 2:
                 value, extra = value
@@ -162,7 +169,7 @@ class BoundedFormatter(DisplayFormatter):
                 metadata[mime] = extra
         return data, metadata
 
-    def _bounded(self, formatter: Any, obj: Any, **options: Any) -> Any:
+    def _bounded(self, formatter: Any, obj: Any, hurried: bool, **options: Any) -> Any:
         self._current = getattr(formatter, "print_method", "") or type(formatter).__name__
         try:
             made = formatter(obj, **options)
@@ -172,7 +179,8 @@ class BoundedFormatter(DisplayFormatter):
         else:
             if made is None:
                 return None
-        restart(FORMATTER_SECONDS)
+        if hurried:
+            restart(FORMATTER_SECONDS)
         return made
 
     def failed(self, error: BaseException) -> None:

@@ -6,6 +6,9 @@ import io
 from typing import Any
 
 from IPython.core.getipython import get_ipython
+from traitlets import Any as Any_
+from traitlets import Bool, Dict, Set, observe
+from traitlets.config import Configurable
 
 from . import display, fonts
 
@@ -30,10 +33,31 @@ FALLBACK_FAMILIES = (
 )
 
 
+class InlineBackend(Configurable):
+    """The settings that notebooks change with ``%config InlineBackend.figure_format = "retina"``."""
+
+    figure_formats = Set({"png"}, help="png, retina, jpeg, svg or pdf").tag(config=True)
+    figure_format = Any_(help="the same as one name or a list").tag(config=True)
+    print_figure_kwargs = Dict({"bbox_inches": "tight"}, help="arguments of print_figure").tag(config=True)
+    close_figures = Bool(True, help="accepted; figures are always closed when shown").tag(config=True)
+    rc = Dict(help="accepted; set matplotlib.rcParams").tag(config=True)
+
+    @observe("figure_format")
+    def _one(self, change: Any) -> None:
+        self.figure_formats = {change["new"]} if isinstance(change["new"], str) else set(change["new"])
+
+    @observe("figure_formats", "print_figure_kwargs")
+    def _select(self, change: Any) -> None:
+        from IPython.core.pylabtools import select_figure_formats
+
+        select_figure_formats(self.parent, self.figure_formats, **self.print_figure_kwargs)
+
+
 def set_up(shell: Any, module: Any) -> None:
     """Once matplotlib's figures are imported."""
     shell.display_formatter.formatters["image/png"].for_type(module.Figure, png)
     shell.display_formatter.after[module.Figure] = shown
+    shell.display_formatter.unhurried.add(module.Figure)
 
 
 def png(figure: Any) -> bytes | None:
@@ -41,12 +65,23 @@ def png(figure: Any) -> bytes | None:
     if not figure.axes and not figure.lines and not figure.texts and not figure.images and not figure.patches:
         return None
     out = io.BytesIO()
-    figure.canvas.print_figure(out, format="png", bbox_inches="tight", facecolor=figure.get_facecolor())
+    try:
+        figure.canvas.print_figure(out, format="png", bbox_inches="tight", facecolor=figure.get_facecolor())
+    except Exception as error:  # IPython would swallow it; `shown` raises it where the figure was shown
+        figure._pandastack_error = error
+        return None
     return out.getvalue()
 
 
 def shown(figure: Any, data: dict[str, Any]) -> None:
-    """Called with the bundle of a figure: pictures carry no text, and what was shown need not be shown again."""
+    """Called with the bundle of a figure: pictures carry no text, and what was shown need not be shown again.
+
+    Raises:
+        Exception: what drawing it raised.
+    """
+    error = figure.__dict__.pop("_pandastack_error", None)
+    if error is not None:
+        raise error
     if any(mime.startswith(("image/", "application/pdf")) for mime in data):
         data.pop("text/plain", None)
         figure._pandastack_shown = True
@@ -58,14 +93,19 @@ def show(figure: Any = None) -> None:
     from matplotlib._pylab_helpers import Gcf
 
     shell = get_ipython()
+    failure: Exception | None = None
     for manager in list(Gcf.get_all_fig_managers()):
         if figure is not None and manager.canvas.figure is not figure:
             continue
         try:
             if shell is not None and _is_news(manager.canvas.figure):
                 display.publish(shell, manager.canvas.figure)
+        except Exception as error:
+            failure = failure or error
         finally:
             Gcf.destroy(manager)
+    if failure is not None:
+        raise failure
 
 
 def flush() -> None:

@@ -20,16 +20,22 @@ def extend(families: Sequence[str]) -> None:
     installed = {entry.name for entry in manager.ttflist}
     fallback = [family for family in families if family in installed]
 
+    found: dict[Any, list[Any]] = {}  # every text of every figure asks, and the answer never changes
+
+    def fallback_paths(prop: Any) -> list[Any]:
+        key = prop.get_style(), prop.get_variant(), prop.get_weight(), prop.get_stretch()
+        if key not in found:
+            found[key] = []
+            for family in fallback:
+                other = prop.copy()
+                other.set_family(family)
+                found[key].append(manager.findfont(other, fallback_to_default=True))
+        return found[key]
+
     def find_with_fallback(prop: Any, *args: Any, **kwargs: Any) -> list[Any]:
         paths = list(find(prop, *args, **kwargs))
-        prop = font_manager.FontProperties._from_any(prop)
-        for family in fallback:
-            other = prop.copy()
-            other.set_family(family)
-            path = manager.findfont(other, fallback_to_default=True)
-            if path not in paths:
-                paths.append(path)
-        return paths
+        extra = fallback_paths(font_manager.FontProperties._from_any(prop))
+        return paths + [path for path in extra if path not in paths]
 
     find_with_fallback._pandastack = True  # type: ignore[attr-defined]
     manager._find_fonts_by_props = find_with_fallback

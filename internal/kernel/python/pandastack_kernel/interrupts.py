@@ -23,7 +23,8 @@ class Interrupts:
 
     def install(self) -> None:
         """Make SIGINT ours again, whatever the previous cell did to it."""
-        signal.signal(signal.SIGINT, self._arrived)
+        if signal.getsignal(signal.SIGINT) != self._arrived:
+            signal.signal(signal.SIGINT, self._arrived)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def disarm(self) -> None:

@@ -25,6 +25,7 @@ def set_up(shell: Any) -> None:
     on_import("kaleido", lambda module: plotly_figures.set_up_kaleido(renderer, module))
     on_import("altair", lambda module: altair_charts.set_up(shell, renderer, module))
     on_import("PIL.Image", lambda module: _images(shell, module))
+    on_import("PIL.ImageShow", lambda module: module.register(module.IPythonViewer, 0))  # before any window
 
 
 def _images(shell: Any, module: ModuleType) -> None:

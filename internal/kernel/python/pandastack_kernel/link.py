@@ -22,6 +22,8 @@ class Link:
 
     Until :meth:`connect` it is mute: frames and output vanish, which is what the rehearsal of a spare needs. In a
     process that the user's code forked it is mute for frames, and output goes straight to the pipes.
+
+    ``last`` tells what went out last: a stream's number, a frame, or nothing yet.
     """
 
     def __init__(self, interrupts: Interrupts) -> None:
@@ -29,7 +31,9 @@ class Link:
         self._control: socket.socket | None = None
         self._sync: socket.socket | None = None
         self._lock = threading.Lock()
-        self._last = _NOTHING
+        self._held: list[bytes] = []
+        self._received = bytearray()
+        self.last = _NOTHING
         self.mute = True
 
     @property
@@ -56,64 +60,80 @@ class Link:
         if self.mute or self._control is None:
             return
         with self._interrupts.shield(), self._lock:
-            self._control.sendall(struct.pack(">I", len(body)))
-            self._control.sendall(body)
-            self._last = _FRAME
+            self._held.append(struct.pack(">I", len(body)) + body)
+            self._release()
+
+    def hold(self, body: bytes) -> None:
+        """Send a frame together with whatever is next: the last result of a cell goes out with its end."""
+        if self.mute or self._control is None:
+            return
+        with self._interrupts.shield(), self._lock:
+            self._release()
+            self._held.append(struct.pack(">I", len(body)) + body)
+            self.last = _FRAME
+
+    def _release(self) -> None:
+        if self._held and self._control is not None:
+            held, self._held = self._held, []
+            self._control.sendall(held[0] if len(held) == 1 else b"".join(held))
+            self.last = _FRAME
 
     def receive(self) -> dict[str, Any] | None:
         """The next frame, or None when the agent has closed the line."""
-        header = self._read_exactly(4)
-        if header is None:
+        if not self._fill(4):
             return None
-        (length,) = struct.unpack(">I", header)
+        (length,) = struct.unpack(">I", self._received[:4])
         if length > FRAME_LIMIT:
             raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
-        body = self._read_exactly(length)
-        return None if body is None else json.loads(body)
+        if not self._fill(4 + length):
+            return None
+        body = bytes(self._received[4 : 4 + length])
+        del self._received[: 4 + length]
+        return json.loads(body)
 
     def new_cell(self) -> None:
         """Nothing was written yet, so the first write needs no order."""
-        self._last = _NOTHING
+        self.last = _NOTHING
 
     def turn_to(self, stream: int) -> None:
         """Let the agent catch up before writing to another stream than last time, or after a frame."""
-        if self._last == stream:
+        if self.last == stream:
             return
-        if self._last == _NOTHING or self._sync is None:
-            self._last = stream
+        if self.last == _NOTHING or self._sync is None:
+            self.last = stream
             return
         with self._interrupts.shield(), self._lock:
             self._catch_up()
-            self._last = stream
+            self.last = stream
 
     def before_spawn(self) -> None:
         """A child process is about to write by itself: what was sent must not come after it."""
-        if self._last != _FRAME or self._sync is None:
+        if self.last != _FRAME or self._sync is None:
             return
         with self._interrupts.shield(), self._lock:
             self._catch_up()
-            self._last = _NOTHING
+            self.last = _NOTHING
 
     def _catch_up(self) -> None:
         assert self._sync is not None
+        self._release()
         try:
             self._sync.sendall(b"s")
             self._sync.recv(1)
         except OSError:
             pass  # the agent is gone; its end of the control socket says so too
 
-    def _read_exactly(self, count: int) -> bytes | None:
+    def _fill(self, count: int) -> bool:
         assert self._control is not None
-        parts = bytearray()
-        while len(parts) < count:
+        while len(self._received) < count:
             try:
-                chunk = self._control.recv(min(count - len(parts), 1 << 20))
+                chunk = self._control.recv(64 << 10 if count < 64 << 10 else 1 << 20)
             except ConnectionError:
-                return None
+                return False
             if not chunk:
-                return None
-            parts += chunk
-        return bytes(parts)
+                return False
+            self._received += chunk
+        return True
 
 
 def encode(frame: dict[str, Any]) -> bytes:

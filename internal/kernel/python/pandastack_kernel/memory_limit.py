@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from types import TracebackType
+
+from .link import high_descriptor
 
 #: Room that the kernel itself always keeps, so that it can format the MemoryError and run `del big` afterwards.
 RESERVE = 64 << 20
@@ -14,37 +17,46 @@ class MemoryLimit:
 
     def __init__(self) -> None:
         self._limit = 0
+        self._now = resource.RLIM_INFINITY
         self._lifted = 0
+        self._statm = -1
 
     def set(self, size: int) -> None:
         """Limit the address space to ``size`` bytes; 0 takes the limit away."""
         self._limit = size
-        self.apply()
+        if size and self._statm < 0:
+            self._statm = high_descriptor(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
+        if size:
+            self.apply()
+        else:
+            self._set(resource.RLIM_INFINITY)
 
     def apply(self) -> None:
-        """Set the limit for a cell: never less than what is in use plus a reserve, or not even `del` would run."""
+        """Set the limit for the next cell: at least what is in use plus a reserve, or not even ``del`` would run."""
         if self._limit:
-            _set_soft(max(self._limit, _address_space() + RESERVE))
-        else:
-            self.lift()
+            used = int(os.pread(self._statm, 64, 0).split()[0]) * resource.getpagesize()
+            self._set(max(self._limit, used + RESERVE))
 
     def lift(self) -> None:
-        _set_soft(resource.RLIM_INFINITY)
+        """Take the limit away until the next :meth:`apply`."""
+        if self._limit:
+            self._set(resource.RLIM_INFINITY)
 
-    @property
-    def is_set(self) -> bool:
-        return self._limit > 0
+    def _set(self, size: int) -> None:
+        if size != self._now:  # a system call each is worth saving
+            _set_soft(size)
+            self._now = size
 
     def __enter__(self) -> None:
         self._lifted += 1
-        if self._limit and self._lifted == 1:
-            self._before = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if self._lifted == 1:
+            self._before = self._now
             self.lift()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._lifted -= 1
         if self._limit and self._lifted == 0:
-            _set_soft(self._before)
+            self._set(self._before)
 
 
 def _set_soft(size: int) -> None:
@@ -52,8 +64,3 @@ def _set_soft(size: int) -> None:
     if hard != resource.RLIM_INFINITY and (size == resource.RLIM_INFINITY or size > hard):
         size = hard
     resource.setrlimit(resource.RLIMIT_AS, (size, hard))
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def reseed(entropy: bytes) -> None:
@@ -30,3 +32,16 @@ def reseed(entropy: bytes) -> None:
     if "multiprocessing.process" in sys.modules:
         process = sys.modules["multiprocessing.process"]
         process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Give the seeded generators back the state they had before the block."""
+    import random
+
+    numpy_random = sys.modules.get("numpy.random")
+    state, numpy_state = random.getstate(), numpy_random.get_state() if numpy_random else None
+    yield
+    random.setstate(state)
+    if numpy_random is not None:
+        numpy_random.set_state(numpy_state)

@@ -93,7 +93,7 @@ class Shell(InteractiveShell):
 
     def init_display_formatter(self) -> None:
         self.display_formatter = BoundedFormatter(parent=self)
-        self.configurables.append(self.display_formatter)
+        self.configurables.extend((self.display_formatter, figures.InlineBackend(parent=self)))
 
     def init_virtualenv(self) -> None:
         pass  # the interpreter is the environment's own

@@ -33,6 +33,7 @@ class Spawning:
             subprocess._fork_exec = self._wrap(subprocess._fork_exec)
         for name in ("posix_spawn", "posix_spawnp", "system"):
             setattr(os, name, self._wrap(getattr(os, name)))
+        os.write = self._write(os.write)
         os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
     def _wrap(self, start: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,6 +45,15 @@ class Spawning:
             self._link.before_spawn()
             with self._limit:
                 return start(*args, **kwargs)
+
+        return wrapped
+
+    def _write(self, write: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(write)
+        def wrapped(fd: int, data: Any, /) -> int:
+            if fd in (1, 2) and self.awake:
+                self._streams.flush()  # lines that print() gathered come first
+            return write(fd, data)
 
         return wrapped
 

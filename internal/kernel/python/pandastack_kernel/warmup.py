@@ -28,8 +28,17 @@ if "matplotlib.pyplot" in sys.modules:
     plt.close("all")
 """
 
+#: Run as cells in the zygote, and forgotten: what a first error, a first table and a first figure look up.
+FIRST_CELLS = (
+    "1 / 0",
+    "import sys\nsys.modules['pandas'].DataFrame({'a': [1]}) if 'pandas' in sys.modules else None",
+    "if 'matplotlib.pyplot' in sys.modules: sys.modules['matplotlib.pyplot'].plot([1, 2])",
+    "def :",
+)
+
 #: Run in every spare before it is used, and forgotten: the pages a first cell writes to are its own afterwards.
 REHEARSAL = (
     "import sys\nprint(sum(range(10)))\n1 + 1",
     "def f(x):\n    return [x]\nf('a')",
+    "if 'pandas' in sys.modules: display(sys.modules['pandas'].DataFrame({'a': [1]}))",
 )

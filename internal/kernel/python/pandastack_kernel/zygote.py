@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 from typing import Any
 
 MESSAGE_LIMIT = 64 << 10
@@ -52,7 +53,9 @@ class Zygote:
                 failed[name] = f"{type(error).__name__}: {error}"[:1000]
         for label, source in (("(warm-up)", warmup.ZYGOTE_CODE), ("PANDASTACK_WARMUP", code)):
             try:
-                exec(compile(source, label, "exec"), {"__name__": "__warmup__"})
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a missing font is the template's affair
+                    exec(compile(source, label, "exec"), {"__name__": "__warmup__"})
             except BaseException as error:
                 failed[label] = f"{type(error).__name__}: {error}"[:1000]
         self._context.prepare()
@@ -169,8 +172,10 @@ def _end_native_threads() -> None:
 
 
 def _own_environment() -> None:
-    """Settings that must stand before the first import, and leave no trace in the environment of programs."""
-    # Arrow's allocator would start a background thread; OpenMP's workers would spin while they wait.
+    """Settings that must stand before the first import, and what the programs of a cell must not inherit."""
+    # Arrow's own allocators start a thread (jemalloc) or reserve a gigabyte of addresses (mimalloc), which RLIMIT_AS
+    # counts; OpenMP's workers would spin while they wait.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     browser = "/usr/bin/chromium-headless-shell"  # a name that kaleido does not look for

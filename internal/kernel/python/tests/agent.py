@@ -324,7 +324,11 @@ class Context:
         self.sync.close()
         for fd in (self.out, self.err):
             os.close(fd)
-        return self.zygote.exited(self.pid)
+        try:
+            return self.zygote.exited(self.pid)
+        except TimeoutError:
+            os.killpg(self.pid, signal.SIGKILL)  # leave nothing behind, whatever the test was about
+            raise
 
 
 @contextmanager

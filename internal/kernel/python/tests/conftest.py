@@ -20,7 +20,7 @@ def have(*modules: str) -> bool:
 
 def needs(*modules: str) -> pytest.MarkDecorator:
     """Skip where a library is missing; inside the template nothing may be."""
-    if os.environ.get("PANDASTACK_KERNEL_FULL"):
+    if os.environ.get("KERNEL_TESTS_FULL"):
         return pytest.mark.skipif(False, reason="")
     return pytest.mark.skipif(not have(*modules), reason=f"needs {', '.join(modules)}")
 

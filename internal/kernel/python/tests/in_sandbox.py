@@ -67,7 +67,7 @@ def main() -> int:
     ]
     name = f"kt{uuid.uuid4().hex[:12]}"
     bundle = Path(tempfile.mkdtemp(prefix="kernel-tests-"))
-    env = ["PYTHONPATH=/site", "PYTHONDONTWRITEBYTECODE=1", "PANDASTACK_KERNEL_FULL=1"]
+    env = ["PYTHONPATH=/site", "PYTHONDONTWRITEBYTECODE=1", "KERNEL_TESTS_FULL=1"]
     binds = {"/kernel": PROGRAM, "/site": options.site.resolve()}
     (bundle / "config.json").write_text(json.dumps(specification(options.rootfs.resolve(), command, binds, env)))
     runsc = [options.runsc, "--root", bundle / "state", "--network=none", "--ignore-cgroups", "--overlay2=root:memory"]

@@ -166,3 +166,29 @@ def test_a_child_left_behind_does_not_keep_the_line_open(zygote):
 
 def test_carriage_returns_pass(context):
     assert context.run("print('10%', end='\\r'); print('20%', end='\\r')").stdout == "10%\r20%\r"
+
+
+def test_a_flood_is_gathered_and_keeps_its_order(context):
+    ran = context.run(
+        "import os, sys, subprocess\n"
+        "for i in range(3000): print('line', i)\n"
+        "os.write(1, b'raw\\n')\n"
+        "for i in range(3000): print('e', i, file=sys.stderr)\n"
+        "subprocess.run('echo child', shell=True)\n"
+        "for i in range(3000): print('more', i)\n"
+        "display(1)\n"
+        "for i in range(100): print('last', i)"
+    )
+    lines = [f"line {i}" for i in range(3000)] + ["raw", "child"] + [f"more {i}" for i in range(3000)] + [f"last {i}" for i in range(100)]
+    assert ran.stdout.splitlines() == lines
+    assert [part.split(":")[0] for part in ran.transcript.split(" ") if part.startswith(("stdout:", "stderr:", "result:"))] == ["stdout", "stderr", "stdout", "result", "stdout"]
+    chunks = sum(event.kind in ("stdout", "stderr") for event in ran.events)
+    assert chunks < 2000  # of 9,100 lines
+
+
+def test_slow_lines_are_not_gathered(context):
+    context.start("import time\nfor i in range(200): print(i)\ntime.sleep(0.3)\nprint('alone')\nwhile not __import__('os').path.exists(f'/tmp/go-{__import__(\"os\").getpid()}'): pass")
+    for event in context.events():
+        if "alone" in event.text:
+            open(f"/tmp/go-{context.pid}", "w").close()  # the cell cannot end before this was seen
+    os.unlink(f"/tmp/go-{context.pid}")

@@ -1,0 +1,186 @@
+//go:build ignore
+
+// Command mkrunsc builds runsc from the gVisor module that go.mod pins, with
+// the seccomp filters of the options that this driver uses worked out at build
+// time. Without that each sandbox's sentry and gofer work them out for
+// themselves, which is the longest single step of a restore. The filters are
+// gVisor's own, computed by its own code: what it finds for these options and
+// registers at start is what it would have found then.
+//
+//	CGO_ENABLED=0 go run -trimpath internal/driver/gvisor/mkrunsc.go -o bin/runsc
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	_ "unsafe" // for go:linkname
+
+	"gvisor.dev/gvisor/pkg/seccomp"
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+	"gvisor.dev/gvisor/pkg/sentry/platform"
+	_ "gvisor.dev/gvisor/pkg/sentry/platform/systrap"
+	sentry "gvisor.dev/gvisor/runsc/boot/filter/config"
+	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter/config"
+)
+
+// programs are the filters to register, by gVisor's package: those of the
+// options that the driver's flags lead to. Other options still work, and get
+// their filters made at start.
+func programs() (map[string][]precompiledseccomp.Program, error) {
+	made := map[string][]precompiledseccomp.Program{}
+	systrap, err := platform.Lookup("systrap")
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range systrap.PrecompiledSeccompInfo() {
+		opt := sentry.Options{Platform: info, HostFilesystem: true}
+		p, err := precompiledseccomp.Precompile(opt.ConfigKey(), names(opt.Vars()), func(v precompiledseccomp.Values) *seccomp.Program {
+			allow, deny := sentryRules(opt, v)
+			return program(allow, deny, sentry.SeccompOptions(opt))
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the sentry's filter: %w", err)
+		}
+		made["runsc/boot/filter"] = append(made["runsc/boot/filter"], p)
+	}
+	for _, lisafs := range []bool{false, true} {
+		opt := gofer.Options{UDSOpenEnabled: true, DirectFS: true, LisafsNeeded: lisafs}
+		p, err := precompiledseccomp.Precompile(opt.ConfigKey(), names(opt.Vars()), func(v precompiledseccomp.Values) *seccomp.Program {
+			allow, deny := goferRules(opt, v)
+			return program(allow, deny, seccomp.ProgramOptions{})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the gofer's filter: %w", err)
+		}
+		made["runsc/fsgofer/filter"] = append(made["runsc/fsgofer/filter"], p)
+	}
+	return made, nil
+}
+
+// The functions behind gVisor's own tables of filters, which it exports only
+// for all of its hundreds of combinations at once.
+
+//go:linkname sentryRules gvisor.dev/gvisor/runsc/boot/filter/config.rules
+func sentryRules(sentry.Options, precompiledseccomp.Values) (allow, deny seccomp.SyscallRules)
+
+//go:linkname goferRules gvisor.dev/gvisor/runsc/fsgofer/filter/config.rules
+func goferRules(gofer.Options, precompiledseccomp.Values) (allow, deny seccomp.SyscallRules)
+
+// program puts rules together as the sentry and the gofer do.
+func program(allow, deny seccomp.SyscallRules, opts seccomp.ProgramOptions) *seccomp.Program {
+	return &seccomp.Program{
+		RuleSets: []seccomp.RuleSet{{Rules: deny.Copy()}, {Rules: allow.Copy(), Action: seccomp.Allow}},
+		Options:  opts,
+	}
+}
+
+func names(vars precompiledseccomp.Values) []string { return slices.Collect(maps.Keys(vars)) }
+
+func main() {
+	out := flag.String("o", "bin/runsc", "where to put the program")
+	arch := flag.String("arch", runtime.GOARCH, "what to build it for; filters are worked out only for this machine's own")
+	flag.Parse()
+	if err := build(*out, *arch); err != nil {
+		fmt.Fprintln(os.Stderr, "mkrunsc:", err)
+		os.Exit(1)
+	}
+}
+
+func build(out, arch string) error {
+	dir, err := os.MkdirTemp("", "mkrunsc-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	module, modfile, err := link(dir)
+	if err != nil {
+		return err
+	}
+
+	made := map[string][]precompiledseccomp.Program{}
+	if arch == runtime.GOARCH {
+		if made, err = programs(); err != nil {
+			return err
+		}
+	}
+	replace := map[string]string{}
+	for pkg, programs := range made {
+		path := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-")+".go")
+		if err := os.WriteFile(path, source(programs), 0o600); err != nil {
+			return err
+		}
+		replace[filepath.Join(module, pkg, "registered.go")] = path
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(overlay, data, 0o600); err != nil {
+		return err
+	}
+
+	tmp := out + ".new" // so that a program that runs is replaced, not written over
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-modfile", modfile, "-overlay", overlay, "-o", tmp, "gvisor.dev/gvisor/runsc")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := errors.Join(os.MkdirAll(filepath.Dir(out), 0o755), cmd.Run()); err != nil {
+		return fmt.Errorf("build runsc: %w", err)
+	}
+	return errors.Join(os.Chmod(tmp, 0o755), os.Rename(tmp, out))
+}
+
+// link makes the gVisor module appear at a path outside the module cache, where
+// alone go build allows files to be added, and a go.mod that says so.
+func link(dir string) (module, modfile string, err error) {
+	where, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "gvisor.dev/gvisor").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("find the gVisor module: %w", err)
+	}
+	ours, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("find go.mod: %w", err)
+	}
+	cached := strings.TrimSpace(string(where))
+	module, modfile = filepath.Join(dir, "gvisor"), filepath.Join(dir, "go.mod")
+	if err := os.Symlink(cached, module); err != nil {
+		return "", "", err
+	}
+	from := strings.TrimSpace(string(ours))
+	for _, ext := range []string{".mod", ".sum"} {
+		data, err := os.ReadFile(strings.TrimSuffix(from, ".mod") + ext)
+		if err != nil {
+			return "", "", err
+		}
+		if err := os.WriteFile(strings.TrimSuffix(modfile, ".mod")+ext, data, 0o600); err != nil {
+			return "", "", err
+		}
+	}
+	edit := exec.Command("go", "mod", "edit", "-replace=gvisor.dev/gvisor="+module, modfile)
+	if said, err := edit.CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("%w: %s", err, said)
+	}
+	return module, modfile, nil
+}
+
+// source is a file that is added to gVisor's package filter: it fills the map
+// of programs before the package would fill it with none.
+func source(programs []precompiledseccomp.Program) []byte {
+	var b strings.Builder
+	b.WriteString("package filter\n\nimport \"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp\"\n\nfunc init() {\n\tregisterPrecompiledProgramsOnce.Do(func() {\n")
+	b.WriteString("\t\tprecompiledPrograms = map[string]precompiledseccomp.Program{}\n")
+	for _, p := range programs {
+		b.WriteString(p.Registration("\t\t", "precompiledseccomp", "precompiledPrograms"))
+	}
+	b.WriteString("\t})\n}\n")
+	return []byte(b.String())
+}

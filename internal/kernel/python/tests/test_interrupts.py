@@ -1,0 +1,71 @@
+"""SIGINT: stops the cell, is told as KeyboardInterrupt, keeps the state, and does nothing between cells."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('go', flush=True)\nwhile True: pass",
+        "print('go', flush=True)\nimport time; time.sleep(1000)",
+        "print('go', flush=True)\nimport threading; threading.Event().wait()",
+        "import subprocess\nprint('go', flush=True)\nsubprocess.run('sleep 1000', shell=True)",
+        "!echo go; sleep 1000",
+        "%%bash\necho go\nsleep 1000",
+        "import asyncio\nprint('go', flush=True)\nawait asyncio.sleep(1000)",
+        "import asyncio\nasync def f():\n    print('go', flush=True); await asyncio.sleep(1000)\nasyncio.run(f())",
+        "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nprint('go', flush=True)\nwhile True: pass",
+        "while True: print('go')",
+        "while True: display('go'); print('go')",
+        "import sys\nwhile True: print('go'); print('stop', file=sys.stderr)",
+        "%%time\nprint('go', flush=True)\nwhile True: pass",
+    ],
+)
+def test_stops_and_keeps_state(context, code):
+    context.run("kept = 'here'")
+    ran = context.run_interrupted(code, "go")
+    assert ran.end["error_name"] in ("KeyboardInterrupt", "CalledProcessError"), ran.end
+    assert "pandastack" not in ran.end["traceback"]
+    assert context.run("kept").text == "'here'"
+    assert context.run("print('out')\n1").transcript == "stdout:out result:1"
+
+
+def test_shows_where_it_was(context):
+    ran = context.run_interrupted("def loop():\n    print('go', flush=True)\n    while True:\n        pass\nloop()", "go")
+    assert "in loop" in ran.end["traceback"] and ran.end["traceback"].endswith("KeyboardInterrupt")
+
+
+def test_between_cells_it_is_ignored(context):
+    for _ in range(5):
+        os.killpg(context.pid, signal.SIGINT)
+        assert context.run("1").text == "1"
+
+
+def test_a_cell_that_ignored_it_does_not_protect_the_next(context):
+    context.run("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    assert context.run_interrupted("print('go', flush=True)\nwhile True: pass", "go").end["error_name"] == "KeyboardInterrupt"
+    context.run("signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})")
+    assert context.run_interrupted("print('go', flush=True)\nwhile True: pass", "go").end["error_name"] == "KeyboardInterrupt"
+
+
+def test_a_cell_that_catches_it_goes_on(context):
+    ran = context.run_interrupted("try:\n    print('go', flush=True)\n    while True: pass\nexcept KeyboardInterrupt:\n    print('caught')\n5", "go")
+    assert ran.ok and ran.text == "5" and "caught" in ran.stdout
+
+
+def test_many_at_every_moment_break_nothing(context):
+    for _ in range(30):
+        ran = context.run_interrupted("for i in range(200): print('go'); display(i)\n'end'", "go", times=3)
+        assert ran.end["status"] == "ok" or ran.end["error_name"] == "KeyboardInterrupt", ran.end
+    assert context.run("print('a')\n2").transcript == "stdout:a result:2"
+
+
+def test_children_of_the_cell_are_stopped_too(context):
+    ran = context.run_interrupted("!echo go; exec sleep 1000", "go")
+    assert ran.end["error_name"] == "KeyboardInterrupt"
+    assert context.run("!ps -eo args 2>/dev/null | grep -c '[s]leep 1000'\n0").ok
