@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	callTime     = 15 * time.Second       // for a call that waits for nothing in the guest
-	slowCallTime = 60 * time.Second       // for one that may start an interpreter
-	warmTime     = 5 * time.Minute        // for the imports of a template
-	maxCalls     = 256                    // in progress on one link
-	maxError     = 64 << 10               // bytes of an error's body
-	pingAfter    = 15 * time.Second       // of silence
-	pingTime     = 15 * time.Second       // for the answer
-	windowSize   = 512 << 10              // of a stream: what a guest can make us hold unread
-	maxHeaders   = 16 << 10               // of an answer
-	stallTime    = 60 * time.Second       // without progress of a body
-	streamIdle   = 3 * 15 * time.Second   // without a line; the guest sends a blank one every 15 s
-	cutGrace     = 500 * time.Millisecond // to see whether a cut stream means a cut link
+	callTime     = 15 * time.Second      // for a call that waits for nothing in the guest
+	slowCallTime = 60 * time.Second      // for one that may start an interpreter
+	warmTime     = 5 * time.Minute       // for the imports of a template
+	maxCalls     = 256                   // in progress on one link
+	maxError     = 64 << 10              // bytes of an error's body
+	pingAfter    = 15 * time.Second      // of silence
+	pingTime     = 15 * time.Second      // for the answer
+	windowSize   = 512 << 10             // of a stream: what a guest can make us hold unread
+	maxHeaders   = 16 << 10              // of an answer
+	stallTime    = 60 * time.Second      // without progress of a body
+	streamIdle   = 3 * 15 * time.Second  // without a line; the guest sends a blank one every 15 s
+	cutGrace     = 50 * time.Millisecond // to see whether a cut stream means a cut link
 )
 
 // ErrLinkLost is in every error of a call whose connection broke. Whether the

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -278,12 +279,17 @@ func TestPoolIsClaimedAndRefilled(t *testing.T) {
 		t.Errorf("the pool is shown: %v, %v", list, err)
 	}
 	before := r.host.Restores()
-	info := r.create(api.CreateSandboxRequest{Template: "ubuntu-24.04"})
+	info := r.create(api.CreateSandboxRequest{Template: "ubuntu-24.04", Envs: map[string]string{"A": "b"}})
 	if info.BootMode != "pool" || info.Template != "base" {
 		t.Errorf("created %+v", info)
 	}
-	if r.host.Guest(info.ID).Assigned()[0].SandboxID != info.ID {
-		t.Error("the guest was not told who it is")
+	// The guest learns its name in the pool and the rest when it is claimed.
+	a := r.host.Guest(info.ID).Assigned()
+	if len(a) != 2 || a[0].Hostname != info.ID || len(a[0].MachineID) != 32 || a[0].Reseed || a[1].SandboxID != info.ID || !a[1].Reseed || a[1].Envs["A"] != "b" {
+		t.Errorf("assigned %+v", a)
+	}
+	if bytes.Equal(a[0].Entropy, a[1].Entropy) {
+		t.Error("the same entropy twice")
 	}
 	eventually(t, "the pools are full again", full)
 	if r.host.Restores() != before+1 {

@@ -292,6 +292,16 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+func TestNoImportsMeansNone(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.build(recipeFS(strings.Replace(goodRecipe, `imports = ["json"]`, "", 1))); err != nil {
+		t.Fatal(err)
+	}
+	if imports := b.guest.warmed[0].Imports; imports == nil || len(imports) != 0 {
+		t.Errorf("the interpreter was asked to import %#v, want an empty list", imports)
+	}
+}
+
 func TestStepsRunInsideAndNothingOfTheRecipeOutside(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.build(recipeFS(goodRecipe)); err != nil {

@@ -183,10 +183,14 @@ func (r *run) warm(ctx context.Context, sb *sandbox, t *Template) error {
 	if recipe.Python.Version == "" {
 		return nil
 	}
+	imports := recipe.Snapshot.Imports
+	if imports == nil {
+		imports = []string{} // none; nil would mean the interpreter's own list
+	}
 	var answer guestapi.WarmResponse
 	err := r.whileRunning(ctx, sb.inst, warmTime, func(ctx context.Context) (err error) {
 		answer, err = sb.Warm(ctx, guestapi.WarmRequest{
-			Python: recipe.Python.Interpreter(), Imports: recipe.Snapshot.Imports, Warmup: recipe.Snapshot.Warmup,
+			Python: recipe.Python.Interpreter(), Imports: imports, Warmup: recipe.Snapshot.Warmup,
 			Spares: recipe.Snapshot.Spares,
 		})
 		return err
