@@ -628,7 +628,11 @@ func TestBuildsTakeTurns(t *testing.T) {
 		})
 		done <- err
 	}()
-	<-waiting
+	select {
+	case <-waiting:
+	case err := <-done:
+		t.Fatalf("the build did not wait: %v", err)
+	}
 	if calls := b.calls(); calls != "" {
 		t.Errorf("a build began beside another: %s", calls)
 	}

@@ -77,7 +77,11 @@ func TestSweepKeepsWhatIsUsed(t *testing.T) {
 	if removed := sweep(); removed != nil {
 		t.Errorf("removed %v at once", removed)
 	}
-	now = now.Add(time.Hour)
+	now = now.Add(sweepGrace - time.Second)
+	if removed := sweep(); removed != nil {
+		t.Errorf("removed %v before its time", removed)
+	}
+	now = now.Add(time.Second)
 	want := []string{first.Programs, filepath.Dir(first.Snapshot)}
 	if diff := cmp.Diff(want[1:], sweep()); diff != "" {
 		t.Errorf("first (-want +removed)\n%s", diff)
