@@ -303,6 +303,37 @@ func TestPoolIsClaimedAndRefilled(t *testing.T) {
 	}
 }
 
+// While a user's sandbox is being made, the pool is left alone.
+func TestPoolYieldsToUsers(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var prepares atomic.Int32
+	r := newRig(t, func(c *sandbox.Config) {
+		c.Pool = map[string]sandbox.PoolSize{"base": {Restored: 1}}
+	})
+	eventually(t, "the pool is full", func() bool { return r.PoolSizes()["base"].Restored == 1 })
+	r.host.Break(fake.Faults{Prepare: func(context.Context, string) error {
+		if prepares.Add(1) == 1 {
+			close(entered)
+			<-leave
+		}
+		return nil
+	}})
+	created := make(chan struct{})
+	go func() {
+		defer close(created)
+		r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}) // not from the pool
+	}()
+	<-entered
+	r.create(api.CreateSandboxRequest{}) // empties the pool and wakes who fills it
+	time.Sleep(100 * time.Millisecond)   // for a refill that must not come
+	if n := prepares.Load(); n != 1 {
+		t.Errorf("%d sandboxes were prepared while a user waited", n)
+	}
+	close(leave)
+	<-created
+	eventually(t, "the pool is full again", func() bool { return r.PoolSizes()["base"].Restored == 1 })
+}
+
 func TestPoolFollowsTheTemplate(t *testing.T) {
 	r := newRig(t, func(c *sandbox.Config) { c.Pool = map[string]sandbox.PoolSize{"base": {Restored: 1}} })
 	eventually(t, "the pool is full", func() bool { return r.PoolSizes()["base"].Restored == 1 })
