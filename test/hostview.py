@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -24,8 +25,10 @@ def mounts() -> set[str]:
     return {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
 
 
-def cgroups() -> set[str]:
-    return {d for base, dirs, _ in os.walk("/sys/fs/cgroup") for d in (os.path.join(base, x) for x in dirs) if "pandastack/" in d}
+def cgroups(data: Path) -> set[str]:
+    """Those under the name that the driver gives to its folder: daemons never share one."""
+    group = hashlib.sha256(f"{data}/gvisor".encode()).hexdigest()[:8]
+    return {d for base, dirs, _ in os.walk("/sys/fs/cgroup") for d in (os.path.join(base, x) for x in dirs) if f"pandastack/{group}" in d}
 
 
 def files(root: Path) -> set[str]:
@@ -42,7 +45,7 @@ def view(data: Path) -> dict[str, set[str]]:
     return {
         "processes": {f"{pid} {cmd}" for pid, cmd in processes().items() if d in cmd},
         "mounts": {m for m in mounts() if d in m},
-        "cgroups": cgroups(),
+        "cgroups": cgroups(data),
         "sockets": {s for s in sockets() if d in s},
         "files": {f for f in files(data) if not f.endswith(("-wal", "-shm"))},
     }

@@ -13,7 +13,7 @@ def test_endless_loop_ends_at_its_deadline_and_keeps_the_state(ctx: CodeContext)
     assert ex.end == "timeout"
     assert ex.state_survived is True
     assert ex.stdout == "before\n"
-    assert "timeout" in ex.error.lower() or "deadline" in ex.error.lower()
+    assert "ran longer than its 1s" in ex.error
     after = ctx.run_code("kept + 1")
     assert (after.text, after.stdout) == ("42", ""), "the next cell gets its own output, not the previous one's"
 
@@ -85,17 +85,26 @@ def test_a_child_process_that_eats_all_memory_is_the_one_that_dies(sandbox: Sand
 
 
 def test_a_fork_bomb_stays_in_its_sandbox(sandbox: Sandbox, shared_sandbox: Sandbox) -> None:
-    ex = sandbox.run_code(
-        "import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n            time.sleep(30); os._exit(0)\n        n += 1\n"
-        "except BlockingIOError as e:\n    print('stopped', n > 5, e.errno)", timeout_seconds=60)
-    assert ex.stdout.startswith("stopped True 11"), (ex.end, ex.error)
-    assert shared_sandbox.run_code("1+1").text == "2"
+    out = sandbox.exec(["/bin/dash", "-c", "i=0; while [ $i -lt 20000 ]; do sleep 60 & i=$((i+1)); done"], timeout_seconds=60)
+    assert "Cannot fork" in out.stderr, "root inside can't lift the limit"
     assert sandbox.filesystem.exists("/workspace"), "the agent answers while the bomb's children live"
+    assert shared_sandbox.run_code("1+1").text == "2"
+
+
+def test_a_bomb_of_forked_interpreters_ends_with_its_cell(sandbox: Sandbox, shared_sandbox: Sandbox) -> None:
+    other = sandbox.create_code_context()
+    other.run_code("kept = 1")
+    ex = sandbox.run_code(
+        "import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n            time.sleep(60); os._exit(0)\n        n += 1\n"
+        "except BlockingIOError as e:\n    print('stopped', e.errno)", timeout_seconds=60)
+    assert ex.end == "oom" or ex.stdout.startswith("stopped 11"), (ex.end, ex.error)
+    assert other.run_code("kept").text == "1"
+    assert shared_sandbox.run_code("1+1").text == "2"
 
 
 def test_a_full_disk_is_an_error_in_python_and_nothing_else(sandbox: Sandbox, shared_sandbox: Sandbox) -> None:
     ex = sandbox.run_code(
-        "import os\nwith open('/workspace/big', 'wb') as f:\n    for _ in range(1 << 20):\n        f.write(bytes(8 << 20))", timeout_seconds=180)
+        "import os\nwith open('/workspace/big', 'wb') as f:\n    for _ in range(1 << 20):\n        f.write(bytes(64 << 20))", timeout_seconds=180)
     assert (ex.end, ex.error_name) == ("error", "OSError"), ex.error
     assert "No space left" in ex.error
     ex = sandbox.run_code("os.remove('/workspace/big'); print('still here')")
@@ -111,7 +120,7 @@ def test_a_gigabyte_of_output_is_cut_in_the_middle_and_counted(ctx: CodeContext)
     assert ex.truncated
     assert ex.stdout.startswith("FIRST\n") and ex.stdout.endswith("LAST\n")
     assert len(ex.stdout) < 4 << 20
-    assert "dropped" in ex.stdout
+    assert "bytes" in ex.stdout, "the place of the cut says how much is missing"
 
 
 def test_closed_descriptors_come_back(ctx: CodeContext) -> None:
@@ -160,7 +169,7 @@ def test_interrupt_from_another_client(ctx: CodeContext, shared_sandbox: Sandbox
     t.start()
     other = shared_sandbox.context(ctx.id)
     while True:  # until the cell runs
-        if any(c.id == ctx.id and c.state == "busy" for c in shared_sandbox.contexts()):
+        if ctx.info().state == "busy":
             break
     other.interrupt()
     t.join(30)

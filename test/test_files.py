@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from pandastack import BadRequestError, NotFoundError, Sandbox
+from pandastack import BadRequestError, NotFoundError, PandastackError, Sandbox
 
 
 def test_every_byte_survives(shared_sandbox: Sandbox) -> None:
@@ -74,10 +74,9 @@ def test_writing_keeps_the_mode_of_what_was_there(shared_sandbox: Sandbox) -> No
 
 
 def test_a_full_disk_answers_507_and_keeps_the_old_file(sandbox: Sandbox) -> None:
-    from pandastack import PandastackError
     sandbox.filesystem.write("/workspace/old", "old")
     free = int(sandbox.exec("df --output=avail -B1 /workspace | tail -1").stdout)
-    sandbox.exec(f"head -c {free - (4 << 20)} /dev/zero > /workspace/filler")
+    sandbox.exec(f"fallocate -l {free - (4 << 20)} /workspace/filler", timeout_seconds=120, check=True)
     with pytest.raises(PandastackError) as e:
         sandbox.filesystem.write("/workspace/old", bytes(16 << 20))
     assert e.value.status_code == 507

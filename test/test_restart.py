@@ -74,4 +74,4 @@ def test_a_second_daemon_on_the_same_data_is_refused(own_daemon: Daemon) -> None
     p = subprocess.run([BIN, "serve", "--listen", f"127.0.0.1:{free_port()}", "--data-dir", own_daemon.data],
                        env=own_daemon.env, capture_output=True, text=True, timeout=30)
     assert p.returncode != 0
-    assert "already" in p.stderr
+    assert "another daemon" in p.stderr and "--data-dir" in p.stderr

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,18 +20,18 @@ import (
 )
 
 const (
-	callTime     = 15 * time.Second       // for a call that waits for nothing in the guest
-	slowCallTime = 60 * time.Second       // for one that may start an interpreter
-	warmTime     = 5 * time.Minute        // for the imports of a template
-	maxCalls     = 256                    // in progress on one link
-	maxError     = 64 << 10               // bytes of an error's body
-	pingAfter    = 15 * time.Second       // of silence
-	pingTime     = 15 * time.Second       // for the answer
-	windowSize   = 512 << 10              // of a stream: what a guest can make us hold unread
-	maxHeaders   = 16 << 10               // of an answer
-	stallTime    = 60 * time.Second       // without progress of a body
-	streamIdle   = 3 * 15 * time.Second   // without a line; the guest sends a blank one every 15 s
-	cutGrace     = 500 * time.Millisecond // to see whether a cut stream means a cut link
+	callTime     = 15 * time.Second      // for a call that waits for nothing in the guest
+	slowCallTime = 60 * time.Second      // for one that may start an interpreter
+	warmTime     = 5 * time.Minute       // for the imports of a template
+	maxCalls     = 256                   // in progress on one link
+	maxError     = 64 << 10              // bytes of an error's body
+	pingAfter    = 15 * time.Second      // of silence
+	pingTime     = 15 * time.Second      // for the answer
+	windowSize   = 512 << 10             // of a stream: what a guest can make us hold unread
+	maxHeaders   = 16 << 10              // of an answer
+	stallTime    = 60 * time.Second      // without progress of a body
+	streamIdle   = 3 * 15 * time.Second  // without a line; the guest sends a blank one every 15 s
+	cutGrace     = 50 * time.Millisecond // to see whether a cut stream means a cut link
 )
 
 // ErrLinkLost is in every error of a call whose connection broke. Whether the
@@ -183,6 +184,11 @@ func (c *Client) send(ctx context.Context, in call) (resp *http.Response, done f
 	resp, err = c.http.RoundTrip(req)
 	if err != nil {
 		free()
+		if ctx.Err() == nil && !ofSource(err) && !ofStream(err) {
+			// Such a connection takes no more calls, but may stay open: a guest
+			// that said goodbye, for one. Closed, it is dialled anew.
+			c.Close()
+		}
 		return nil, nil, c.broken(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
@@ -222,13 +228,17 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	return nil
 }
 
+// ofStream reports whether an error is one of a single stream. The type that
+// says so cannot be reached from outside of net/http.
+func ofStream(err error) bool { return strings.Contains(err.Error(), "stream error: ") }
+
 // broken says what a failure of the connection means to the caller.
 func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var f *fault.Error
-	if errors.As(err, &f) {
+	if errors.As(err, &f) || ofSource(err) {
 		return err
 	}
 	select {

@@ -124,11 +124,11 @@ func TestStandardInput(t *testing.T) {
 	// It may be kept open and written to, then closed.
 	p := s.start("cat", func(r *guestapi.StartProcess) { r.Stdin, r.Input = true, []byte("one ") })
 	s.do("POST", fmt.Sprintf("/processes/%d/stdin", p.PID), strings.NewReader("two "), nil)
-	s.do("POST", fmt.Sprintf("/processes/%d/stdin", p.PID), strings.NewReader(strings.Repeat("3", 1<<20)), nil)
+	s.do("POST", fmt.Sprintf("/processes/%d/stdin", p.PID), strings.NewReader(strings.Repeat("3", 512<<10)), nil)
 	s.do("POST", fmt.Sprintf("/processes/%d/stdin/close", p.PID), nil, nil)
 	s.do("POST", fmt.Sprintf("/processes/%d/stdin/close", p.PID), nil, nil)
 	events, exit := s.finish(p)
-	if got := text(events, "stdout"); exit.Code != 0 || !strings.HasPrefix(got, "one two 33") || len(got) != 8+1<<20 {
+	if got := text(events, "stdout"); exit.Code != 0 || !strings.HasPrefix(got, "one two 33") || len(got) != 8+512<<10 {
 		t.Errorf("got %.20q, %d bytes", got, len(got))
 	}
 	s.fails("POST", fmt.Sprintf("/processes/%d/stdin", p.PID), strings.NewReader("more"), 409, api.CodeConflict)

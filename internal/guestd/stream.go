@@ -15,7 +15,8 @@ import (
 
 const (
 	keepAlive = 15 * time.Second
-	batch     = 128 // events in one write
+	linger    = 2 * time.Millisecond // for which an event may wait for the next
+	batch     = 128                  // events in one write
 )
 
 // streamEvents answers with the events of a log as lines of JSON: with follow
@@ -23,66 +24,98 @@ const (
 func streamEvents(w http.ResponseWriter, r *http.Request, log *eventlog.Log, after int64, follow bool) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	flush := func() {
-		if f, ok := w.(http.Flusher); ok {
-			f.Flush()
-		}
-	}
-	flush()
-	alive := time.NewTicker(keepAlive)
-	defer alive.Stop()
-
+	out := &eventWriter{w: w, unsent: true, since: time.Now()}
+	gone := r.Context().Done()
 	if !follow {
 		for {
 			more, ended := log.Waiting()
 			if ended {
 				break
 			}
-			select {
-			case <-more:
-			case <-alive.C:
-				if _, err := w.Write([]byte("\n")); err != nil {
-					return
-				}
-				flush()
-			case <-r.Context().Done():
+			if !out.wait(more, gone) {
 				return
 			}
 		}
 	}
 	cursor := log.Cursor(after)
-	var buf bytes.Buffer
 	for {
 		events, more, end := cursor.Next(batch)
-		if len(events) > 0 {
-			buf.Reset()
-			for _, ev := range events {
-				encodeEvent(&buf, ev)
-			}
-			if _, err := w.Write(buf.Bytes()); err != nil {
-				return
-			}
-			if buf.Cap() > 1<<20 {
-				buf = bytes.Buffer{}
-			}
-			flush()
+		if !out.write(events) {
+			return
 		}
 		if end {
 			return
 		}
-		if len(events) > 0 {
-			continue
-		}
-		select {
-		case <-more:
-		case <-alive.C:
-			if _, err := w.Write([]byte("\n")); err != nil {
-				return
-			}
-			flush()
-		case <-r.Context().Done():
+		if len(events) < batch && !out.wait(more, gone) {
 			return
 		}
+	}
+}
+
+// eventWriter writes events and sees to it that they are sent soon, several of
+// them at once where they come close together: most cells end within that time,
+// and then their whole answer is one write.
+type eventWriter struct {
+	w      http.ResponseWriter
+	buf    bytes.Buffer
+	unsent bool
+	since  time.Time // of the first that is not sent
+}
+
+// write reports false when the host is gone.
+func (o *eventWriter) write(events []api.Event) bool {
+	if len(events) == 0 {
+		return true
+	}
+	o.buf.Reset()
+	for _, ev := range events {
+		encodeEvent(&o.buf, ev)
+	}
+	if !o.unsent {
+		o.unsent, o.since = true, time.Now()
+	}
+	_, err := o.w.Write(o.buf.Bytes())
+	if o.buf.Cap() > 1<<20 {
+		o.buf = bytes.Buffer{}
+	}
+	return err == nil
+}
+
+// wait waits for more, and meanwhile sends what is not sent and keeps the
+// stream alive. It reports false when the host is gone.
+func (o *eventWriter) wait(more, gone <-chan struct{}) bool {
+	for {
+		d := keepAlive
+		if o.unsent {
+			d = linger - time.Since(o.since)
+		}
+		if d <= 0 {
+			o.flush()
+			continue
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-more:
+			timer.Stop()
+			return true
+		case <-gone:
+			timer.Stop()
+			return false
+		case <-timer.C:
+			if !o.unsent {
+				if _, err := o.w.Write([]byte("\n")); err != nil {
+					return false
+				}
+			}
+			o.flush()
+		}
+	}
+}
+
+func (o *eventWriter) flush() {
+	o.unsent = false
+	if f, ok := o.w.(http.Flusher); ok {
+		f.Flush()
 	}
 }
 

@@ -10,22 +10,32 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/internal/guestd/child"
 )
 
 const (
-	// What the agent and the sandbox's own kernel need is not for users.
-	marginShare = 12 // one part in so many of the limit
-	marginLeast = 40 << 20
+	// Of the limit this is kept back, one part in so many of it but at least
+	// so much, for what is allocated between two looks.
+	marginShare = 20
+	marginLeast = 32 << 20
+
+	// The limit also holds what gVisor itself needs, which it does not show in
+	// here: measured with a hundred processes that sleep.
+	hiddenBase    = 40 << 20
+	hiddenPerTask = 400 << 10
 
 	sampleFastest = 2 * time.Millisecond
 	sampleBusy    = 100 * time.Millisecond
 	sampleIdle    = 2 * time.Second
 	fillRate      = 4 << 30 // bytes a second that a program may take at most, we suppose
 
-	killPatience = 500 * time.Millisecond
+	killPatience = time.Second
+	growth       = 24 << 20 // by which use may rise while a victim's memory is being freed
 )
 
 // victim is something that can be ended to free memory.
@@ -43,12 +53,13 @@ type watchdog struct {
 	memory  func() (used, total int64, err error)
 	victims func() []victim
 	busy    func() bool
+	tasks   func() int   // processes and threads
 	limit   atomic.Int64 // 0: none
 	woken   chan struct{}
 }
 
 func newWatchdog(log *slog.Logger, memory func() (int64, int64, error), victims func() []victim, busy func() bool) *watchdog {
-	return &watchdog{log: log, memory: memory, victims: victims, busy: busy, woken: make(chan struct{}, 1)}
+	return &watchdog{log: log, memory: memory, victims: victims, busy: busy, tasks: tasks, woken: make(chan struct{}, 1)}
 }
 
 func (w *watchdog) setLimit(bytes int64) {
@@ -95,9 +106,10 @@ func (w *watchdog) check() time.Duration {
 		w.log.Error("the memory watchdog is blind", "error", err)
 		return sampleIdle
 	}
-	left := limit - max(limit/marginShare, marginLeast) - used
+	most := limit - max(limit/marginShare, marginLeast) - hiddenBase - int64(w.tasks())*hiddenPerTask
+	left := most - used
 	if left <= 0 {
-		w.act(victims)
+		w.act(victims, used, most)
 		return sampleFastest
 	}
 	if !w.busy() {
@@ -106,8 +118,18 @@ func (w *watchdog) check() time.Duration {
 	return min(max(time.Duration(left)*time.Second/fillRate, sampleFastest), sampleBusy)
 }
 
-// act ends the largest and waits until its memory is free.
-func (w *watchdog) act(victims []victim) {
+// act ends the largest. All others are held still until its memory is free:
+// finding out who is the largest takes a moment when there are many, and so
+// does freeing memory, and meanwhile nobody must take what is left.
+func (w *watchdog) act(victims []victim, used, most int64) {
+	hold := func(v victim, sig syscall.Signal) {
+		if v.pid > 1 {
+			_ = unix.Kill(-v.pid, sig)
+		}
+	}
+	for _, v := range victims {
+		hold(v, unix.SIGSTOP)
+	}
 	sizes := sessionSizes()
 	largest := victims[0]
 	for _, v := range victims[1:] {
@@ -118,8 +140,14 @@ func (w *watchdog) act(victims []victim) {
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
 	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(sampleFastest) {
-		if child.ResidentBytes(largest.pid) == 0 {
-			return
+		now, _, err := w.memory()
+		if err != nil || now < most || now > used+growth {
+			break // there is room, or somebody else is taking it
+		}
+	}
+	for _, v := range victims {
+		if v.pid != largest.pid {
+			hold(v, unix.SIGCONT)
 		}
 	}
 }
@@ -137,16 +165,24 @@ func sessionSizes() map[int]int64 {
 	}
 	sizes := map[int]int64{}
 	for _, p := range all {
-		rss := child.ResidentBytes(p.PID)
 		counted := map[int]bool{}
 		for q, depth := p, 0; q.PID > 1 && depth < 64; q, depth = byPID[q.Parent], depth+1 {
 			if !counted[q.Session] {
 				counted[q.Session] = true
-				sizes[q.Session] += rss
+				sizes[q.Session] += p.Memory
 			}
 		}
 	}
 	return sizes
+}
+
+// tasks counts the processes and threads of the sandbox.
+func tasks() int {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int(info.Procs)
 }
 
 // victims are the contexts and the processes started through the API.

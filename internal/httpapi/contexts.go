@@ -179,11 +179,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, events iter.Seq2
 			err = out.send(e.Seq, e.Type, dataOf(e))
 		}
 		if err != nil {
-			if out.started() {
-				stateOf(r.Context()).err = err
-				return http.ErrAbortHandler
-			}
-			return err
+			return err // once the response has begun, fail cuts the connection
 		}
 		ended = e.Type == api.EventEnd || e.Type == api.EventExit
 	}

@@ -116,6 +116,7 @@ func TestAdmission(t *testing.T) {
 	runAll(t, []scenario{
 		{name: "no key", method: "GET", path: path, header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated, check: header("WWW-Authenticate", "Bearer")},
 		{name: "wrong key", method: "GET", path: path, header: map[string]string{"Authorization": "Bearer pds_x"}, status: 401, code: api.CodeUnauthenticated, want: []string{`"error":"unauthorized"`}},
+		{name: "key of nobody", method: "GET", path: path, header: map[string]string{"Authorization": "Bearer pds_nobody"}, status: 401, code: api.CodeUnauthenticated},
 		{name: "other scheme", method: "GET", path: path, header: map[string]string{"Authorization": "Basic " + testKey}, status: 401, code: api.CodeUnauthenticated},
 		{name: "key in the query", method: "GET", path: path + "?access_token=" + testKey, header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated},
 		{name: "lower-case scheme", method: "GET", path: path, header: map[string]string{"Authorization": "bearer " + testKey}, status: 200},

@@ -203,9 +203,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of the sandboxes without ending them, so that the next daemon
-// finds them again. Creates in progress are undone, and what was prepared but
-// not restored is freed. It returns when that is done or the context ends.
+// Close lets go of the users' sandboxes without ending them, so that the next
+// daemon finds them again. Creates in progress are undone, and the pools, which
+// belong to nobody, are freed. It returns when that is done or the context ends.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -223,9 +223,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	var errs []error
 	m.mu.Lock()
-	prepared := m.pool.takeAllPrepared()
+	unused := m.pool.takeAll()
 	m.mu.Unlock()
-	for _, b := range prepared {
+	for _, b := range unused {
 		errs = append(errs, m.discard(ctx, b))
 	}
 	m.mu.Lock()

@@ -28,9 +28,9 @@ func (p *pool) remove(b *box) {
 	p.prepared = slices.DeleteFunc(p.prepared, same)
 }
 
-func (p *pool) takeAllPrepared() []*box {
-	all := p.prepared
-	p.prepared = nil
+func (p *pool) takeAll() []*box {
+	all := slices.Concat(p.prepared, p.restored)
+	p.prepared, p.restored = nil, nil
 	return all
 }
 
@@ -252,7 +252,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer cancel()
 	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs})
 	if err == nil {
-		_, err = client.Health(ctx)
+		err = m.introduce(ctx, b, client, t)
 	}
 	if err == nil {
 		row := b.get()

@@ -141,7 +141,16 @@ func testPause(t *testing.T, f *Fixture) {
 	if err := pauser.Pause(ctx, sb.Instance); err != nil {
 		t.Fatal(err)
 	}
-	stop(t, sb) // of a paused one
+	if snaps, ok := f.Driver.(driver.Snapshotter); ok { // of a paused one
+		dir := filepath.Join(f.dir, "snapshot")
+		if err := snaps.Snapshot(ctx, sb.Instance, dir, false); err != nil {
+			t.Fatal(err)
+		}
+		s, link := f.spec(t)
+		s.Snapshot = dir
+		stop(t, f.start(t, s, link))
+	}
+	stop(t, sb)
 	if err := pauser.Pause(ctx, sb.Instance); !errors.Is(err, fault.NotFound) {
 		t.Errorf("Pause of what has ended: %v, not of the kind not_found", err)
 	}

@@ -36,7 +36,8 @@ type Fixture struct {
 	// may be nil when the guest talks.
 	Exit func(t *testing.T, id string, code int)
 
-	// Kill ends an instance from outside, as the host's kernel may do.
+	// Kill ends an instance from outside, as the host's kernel may do. When it
+	// returns, the instance has ended.
 	Kill func(t *testing.T, id string)
 
 	// Reopen makes the driver again, as a daemon does whose predecessor was
@@ -76,6 +77,7 @@ func Run(t *testing.T, factory Factory) {
 		"IDsAreUsedOnce":      testIDsAreUsedOnce,
 		"CancelledFromStart":  testCancelledFromStart,
 		"CancelledInBetween":  testCancelledInBetween,
+		"CancelledAtTheEnd":   testCancelledAtTheEnd,
 		"SeveralAtOnce":       testSeveralAtOnce,
 		"Cycles":              testCycles,
 		"Check":               testCheck,

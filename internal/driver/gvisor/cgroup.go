@@ -330,7 +330,7 @@ func (h hierarchy) remove(ctx context.Context, id string) error {
 
 // write writes a value to a control file, which must exist.
 func write(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ func daemon(args []string) {
 			}
 		}
 	}
+	fmt.Println("done")
 	select {}
 }
 
@@ -70,34 +71,9 @@ func TestDaemonKilledAnywhere(t *testing.T) {
 		points = 8
 	}
 	for i := range points {
-		f := newFixture(t)
-		dir := drivertest.Dir(t)
-		cfg := daemonConfig{Runsc: w.runsc, Dir: f.dir, Snapshots: dir}
-		for n := range 4 {
-			s := f.Spec
-			s.ID = fmt.Sprintf("t%04d", n)
-			s.Hostname = s.ID
-			s.LinkDir = filepath.Join(dir, "link-"+s.ID)
-			drivertest.Listen(t, s.LinkDir)
-			cfg.Specs = append(cfg.Specs, s)
-		}
-		arg, err := json.Marshal(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(os.Args[0], daemonArg, string(arg))
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		bufio.NewScanner(out).Scan() // up
+		f, d := startDaemon(t, w)
 		time.Sleep(time.Duration(i) * 1100 * time.Millisecond / time.Duration(points))
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		d.kill()
 		// The commands of runsc that the daemon had started go on. A sweep must
 		// cope with what they are just about to make.
 		removed, err := f.Reopen(t).Sweep(context.Background(), nil)
@@ -108,4 +84,90 @@ func TestDaemonKilledAnywhere(t *testing.T) {
 			t.Errorf("killed at %d/%d, after removing %q, this is left: %q", i, points, removed, left)
 		}
 	}
+}
+
+// TestDaemonKilledAndReplaced has the next daemon take over what runs.
+func TestDaemonKilledAndReplaced(t *testing.T) {
+	ctx := context.Background()
+	f, d := startDaemon(t, theWorld(t))
+	for {
+		line := d.line(t)
+		if line == "done" {
+			break
+		}
+	}
+	d.kill()
+	next := f.Reopen(t)
+	for _, id := range []string{"t0000", "t0003"} {
+		inst, err := next.Adopt(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := inst.Stats(ctx); err != nil || s.PIDs == 0 {
+			t.Errorf("%s uses %+v, %v", id, s, err)
+		}
+		if err := inst.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		if exit, err := inst.Wait(ctx); err != nil || exit.Reason != "stopped" {
+			t.Errorf("%s ended as %+v, %v", id, exit, err)
+		}
+	}
+	if left := f.leftovers(t); len(left) > 0 {
+		t.Errorf("left on the host: %q", left)
+	}
+}
+
+// daemonProcess is a daemon that runs apart from the tests.
+type daemonProcess struct {
+	cmd *exec.Cmd
+	out *bufio.Scanner
+}
+
+// startDaemon starts one, in the folder of a fixture that will look after it.
+func startDaemon(t *testing.T, w world) (*fixture, *daemonProcess) {
+	t.Helper()
+	f := newFixture(t)
+	dir := drivertest.Dir(t)
+	cfg := daemonConfig{Runsc: w.runsc, Dir: f.dir, Snapshots: dir}
+	for n := range 4 {
+		s := f.Spec
+		s.ID = fmt.Sprintf("t%04d", n)
+		s.Hostname = s.ID
+		s.LinkDir = filepath.Join(dir, "link-"+s.ID)
+		drivertest.Listen(t, s.LinkDir)
+		cfg.Specs = append(cfg.Specs, s)
+	}
+	arg, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemonProcess{cmd: exec.Command(os.Args[0], daemonArg, string(arg))}
+	d.cmd.Stderr = os.Stderr
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.out = bufio.NewScanner(out)
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.kill)
+	if line := d.line(t); line != "up" {
+		t.Fatalf("the daemon says %q", line)
+	}
+	return f, d
+}
+
+func (d *daemonProcess) line(t *testing.T) string {
+	t.Helper()
+	if !d.out.Scan() {
+		t.Fatal("the daemon ended")
+	}
+	return d.out.Text()
+}
+
+func (d *daemonProcess) kill() {
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
 }

@@ -136,8 +136,12 @@ func (d *Driver) finished(b *box) bool {
 	return strings.Contains(tail(b.log("boot.log"), logTail), "application exiting with")
 }
 
-// lastWords are the end of the sentry's log.
+// lastWords are what the sentry said at its end: the head of a panic, which
+// names the cause, else the end of its log.
 func (d *Driver) lastWords(b *box) string {
+	if s := head(b.log("panic.log"), logTail); s != "" {
+		return s
+	}
 	if s := tail(b.log("boot.log"), logTail); s != "" {
 		return s
 	}

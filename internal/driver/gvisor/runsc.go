@@ -39,6 +39,7 @@ func (d *Driver) flags(b *box) []string {
 		"--root=" + d.root(),
 		"--log=" + b.log("runsc.log"),
 		"--debug-log=" + b.log("%COMMAND%.log"),
+		"--panic-log=" + b.log("panic.log"),
 		"--network=none",
 		"--host-uds=open",
 		"--overlay2=" + overlay,
@@ -104,6 +105,20 @@ func tail(path string, n int64) string {
 		if i := bytes.IndexByte(data, '\n'); i >= 0 {
 			data = data[i+1:]
 		}
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
+}
+
+// head is the beginning of a file.
+func head(path string, n int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, n))
+	if err != nil {
+		return ""
 	}
 	return strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
 }

@@ -65,6 +65,8 @@ func (o *Outputs) pump(stream int) {
 				o.Lock()
 				n, end := o.read(stream)
 				o.Unlock()
+				// Until nothing is left, for an end that has come already is
+				// not told again.
 				if end || n == 0 {
 					return end
 				}
@@ -117,7 +119,7 @@ func (o *Outputs) Drain() {
 	for stream := range o.files {
 		for got := 0; got < pipeMost; {
 			n, end := o.read(stream)
-			if end || n == 0 {
+			if end || n < len(o.buf) {
 				break
 			}
 			got += n

@@ -18,6 +18,7 @@ type Info struct {
 	Group   int
 	Session int
 	Zombie  bool
+	Memory  int64 // bytes in use, pages shared with others included
 }
 
 // List reads all processes from /proc.
@@ -57,7 +58,7 @@ func parseStat(stat []byte) (Info, error) {
 		return Info{}, errors.New("no name in stat")
 	}
 	f := bytes.Fields(stat[end+1:])
-	if len(f) < 4 || len(f[0]) != 1 {
+	if len(f) < 22 || len(f[0]) != 1 {
 		return Info{}, errors.New("stat is too short")
 	}
 	var n [3]int
@@ -68,7 +69,13 @@ func parseStat(stat []byte) (Info, error) {
 		}
 		n[i] = v
 	}
-	return Info{Parent: n[0], Group: n[1], Session: n[2], Zombie: f[0][0] == 'Z'}, nil
+	pages, err := strconv.ParseInt(string(f[21]), 10, 64)
+	if err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Parent: n[0], Group: n[1], Session: n[2], Zombie: f[0][0] == 'Z', Memory: pages * int64(os.Getpagesize()),
+	}, nil
 }
 
 // killPatience is how long KillSession fights a session that goes on forking.

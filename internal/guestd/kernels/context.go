@@ -138,22 +138,20 @@ func (c *Context) loop() {
 // run runs one cell to its end.
 func (c *Context) run(k *interp, ex *Execution) {
 	ex.late = c.keepLate
+	c.mu.Lock()
+	lost := c.lost
+	c.lost = ""
+	c.mu.Unlock()
 	ex.started = func() {
+		if lost != "" {
+			ex.Log.Output(eventlog.Stderr, []byte("[pandastack] "+lost+"\n"))
+		}
 		if ex.interrupted {
 			k.interruptNow()
 		}
 	}
 	k.attach(ex)
-	c.mu.Lock()
-	if c.lost != "" {
-		ex.Log.Output(eventlog.Stderr, []byte("[pandastack] "+c.lost+"\n"))
-		c.lost = ""
-	}
-	c.mu.Unlock()
-	go func() {
-		// Nothing to do about an error: the interpreter is gone, and that shows.
-		_ = k.send(runFrame{Op: "run", ID: ex.ID, Code: ex.code})
-	}()
+	k.post(runFrame{Op: "run", ID: ex.ID, Code: ex.code}, len(ex.code))
 	o := ex.supervise(k, c.m.cfg.Clock)
 	if !ex.answered() || !k.alive() {
 		k.waitLeft()

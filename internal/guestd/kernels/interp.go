@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	directly  = 32 << 10 // bytes that a socket takes when it is empty
 	initTime  = 30 * time.Second
 	leaveTime = 200 * time.Millisecond // between the end of its channel and that of its process
 	goneTime  = 2 * time.Second        // for the status of an interpreter that was killed
@@ -317,6 +318,16 @@ func (k *interp) attach(s sink) {
 	if k.closed {
 		s.dead()
 	}
+}
+
+// post writes a frame without waiting: one that the process is slow to read is
+// written in the background. An error means that it is gone, which shows.
+func (k *interp) post(v any, size int) {
+	if size < directly {
+		_ = k.send(v)
+		return
+	}
+	go func() { _ = k.send(v) }()
 }
 
 // send writes a frame. It waits as long as the process does not read.

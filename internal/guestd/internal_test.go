@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -67,13 +68,14 @@ func TestWatchdogLooksMoreOftenTheLessIsLeft(t *testing.T) {
 	var used int64
 	busy := true
 	w := newWatchdog(nil, func() (int64, int64, error) { return used, 0, nil },
-		func() []victim { return []victim{{name: "x"}} }, func() bool { return busy })
+		func() []victim { return []victim{{name: "x", pid: 1 << 30}} }, func() bool { return busy })
 	if w.check() != 0 {
 		t.Error("it looks without a limit")
 	}
 	w.limit.Store(1 << 30)
+	w.tasks = func() int { return 20 }
 	far := w.check()
-	used = 900 << 20
+	used = 850 << 20
 	near := w.check()
 	if far != sampleBusy || near >= far || near < sampleFastest {
 		t.Errorf("every %v far from the limit, every %v near it", far, near)
@@ -81,5 +83,27 @@ func TestWatchdogLooksMoreOftenTheLessIsLeft(t *testing.T) {
 	busy = false
 	if idle := w.check(); idle < time.Second {
 		t.Errorf("it looks every %v while nothing runs", idle)
+	}
+}
+
+// Freeing the memory of a victim takes a moment: its neighbours must live.
+func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
+	reads, kills := 0, 0
+	w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
+		if reads++; reads > 20 {
+			return 100 << 20, 0, nil
+		}
+		return 1000 << 20, 0, nil
+	}, func() []victim {
+		return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++ }}, {name: "b", pid: 1<<30 + 1, kill: func() { kills++ }}}
+	},
+		func() bool { return true })
+	w.limit.Store(1 << 30)
+	w.tasks = func() int { return 20 }
+	for range 10 {
+		w.check()
+	}
+	if kills != 1 {
+		t.Errorf("%d victims", kills)
 	}
 }
