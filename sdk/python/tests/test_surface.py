@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fake_server import KEY, FakeServer
+
 import pandastack
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,6 +64,25 @@ def test_the_synchronous_half_does_without_aiohttp() -> None:
     code = "import sys, pandastack; assert 'aiohttp' not in sys.modules; pandastack.AsyncSandbox; assert 'aiohttp' in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_asynchronous_half_leaves_no_connection_open(fake: FakeServer) -> None:
+    """Even when nobody closes anything and the loop ends, as in a script."""
+    code = f"""
+import asyncio, gc
+from pandastack import AsyncSandbox
+async def main():
+    for sandbox in await AsyncSandbox.list(api_url={fake.url!r}, api_key={KEY!r}):
+        last = sandbox
+    await last.run_code("1+1")
+    async for event in (await last.create_code_context()).stream("2+2"):
+        break
+asyncio.run(main())
+asyncio.run(main())
+gc.collect()
+"""
+    done = subprocess.run([sys.executable, "-X", "dev", "-W", "always", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and "nclosed" not in done.stderr, done.stderr
 
 
 def test_every_public_name_is_there() -> None:

@@ -105,7 +105,7 @@ class AsyncTransport:
         where = self._endpoint.origin
         if isinstance(error, (aiohttp.ClientConnectorError, getattr(aiohttp, "ConnectionTimeoutError", ()))):
             return APIConnectionError(
-                f"no PandaStack server answers at {where}: {error}",
+                f"no PandaStack server answers at {where}: {getattr(error, 'os_error', error)}",
                 sent=False,
                 hint="start one with `pandastack serve`, or set PANDASTACK_API_URL",
             )

@@ -94,15 +94,16 @@ class Transport:
 
     def _describe(self, error: Exception) -> APIConnectionError:
         where = self._endpoint.origin
+        root = error.__cause__ if isinstance(error.__cause__, OSError) else error  # without the client's own words
         if isinstance(error, _NOT_SENT):
             return APIConnectionError(
-                f"no PandaStack server answers at {where}: {error}",
+                f"no PandaStack server answers at {where}: {root}",
                 sent=False,
                 hint="start one with `pandastack serve`, or set PANDASTACK_API_URL",
             )
         if isinstance(error, ReadTimeoutError):
             return APIConnectionError(f"{where} was silent for too long", timed_out=True)
-        return APIConnectionError(f"the connection to {where} broke: {error}")
+        return APIConnectionError(f"the connection to {where} broke: {root}")
 
     def close(self) -> None:
         self._pool.close()
