@@ -197,7 +197,7 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
-			err = errors.Join(err, d.clear(context.WithoutCancel(ctx), spec.ID))
+			err = errors.Join(err, d.clear(ctx, spec.ID))
 		}
 	}()
 	if err := b.save(); err != nil {
@@ -272,7 +272,7 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 		if err != nil {
 			unlock := d.lock(b.ID)
 			defer unlock()
-			err = errors.Join(err, d.clear(context.WithoutCancel(ctx), b.ID))
+			err = errors.Join(err, d.clear(ctx, b.ID))
 		}
 	}()
 	if err := acquire(ctx, slots); err != nil {
