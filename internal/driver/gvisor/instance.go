@@ -189,7 +189,7 @@ func (i *Instance) Stats(context.Context) (driver.Stats, error) {
 	return s, err
 }
 
-// own is the handle behind a driver.Instance, if it is one of this driver and runs.
+// owned is the handle behind a driver.Instance, if it is one of this driver and runs.
 func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
 	i, ok := inst.(*Instance)
 	if !ok || i.d != d {
@@ -205,23 +205,39 @@ func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
 
 // Pause implements driver.Pauser.
 func (d *Driver) Pause(ctx context.Context, inst driver.Instance) error {
-	return d.hold(ctx, inst, "pause")
+	return d.hold(ctx, inst, true)
 }
 
 // Resume implements driver.Pauser.
 func (d *Driver) Resume(ctx context.Context, inst driver.Instance) error {
-	return d.hold(ctx, inst, "resume")
+	return d.hold(ctx, inst, false)
 }
 
-func (d *Driver) hold(ctx context.Context, inst driver.Instance, verb string) error {
+func (d *Driver) hold(ctx context.Context, inst driver.Instance, still bool) error {
 	i, err := d.owned(inst)
 	if err != nil {
 		return err
 	}
 	i.state.Lock()
 	defer i.state.Unlock()
-	if err := d.command(ctx, pauseTimeout, i.box, nil, verb, i.box.ID); err != nil {
-		return fmt.Errorf("%s sandbox %s: %w", verb, i.box.ID, err)
+	_, err = i.pause(ctx, still)
+	return err
+}
+
+// pause holds the sandbox still, or lets it go on, and says whether it was
+// otherwise before. The caller holds i.state.
+func (i *Instance) pause(ctx context.Context, still bool) (changed bool, err error) {
+	verb := "resume"
+	if still {
+		verb = "pause"
 	}
-	return nil
+	now, err := i.d.state(i.box.ID) // of runsc, which refuses to do it twice
+	if err == nil && (now.Status == "paused") != still {
+		changed = true
+		err = i.d.command(ctx, pauseTimeout, i.box, nil, verb, i.box.ID)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s sandbox %s: %w", verb, i.box.ID, err)
+	}
+	return changed, nil
 }
