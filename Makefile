@@ -82,6 +82,7 @@ test-examples:
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv
+	$(VENV)/bin/pip install -q -r bench/requirements.txt
 	$(PY) bench/run.py
 
 clean:
