@@ -309,8 +309,10 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 			procs.close()
 		}
 	}()
-	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil && !d.finished(b) {
-		return nil, d.explain(b, err)
+	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil {
+		if _, over := d.finished(b); !over {
+			return nil, d.explain(b, err)
+		}
 	}
 	if err := d.cgroups.set(b.ID, limits); err != nil {
 		return nil, err
