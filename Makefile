@@ -66,6 +66,7 @@ test: build template venv test-go test-kernel test-sdk test-live test-examples
 
 test-go: build
 	go vet ./...
+	CGO_ENABLED=0 GOARCH=$(if $(filter amd64,$(HOSTARCH)),arm64,amd64) go build ./...
 	go test -timeout 10m ./...
 
 test-kernel test-sdk test-live test-examples: build venv
@@ -81,6 +82,7 @@ test-examples:
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv
+	$(VENV)/bin/pip install -q -r bench/requirements.txt
 	$(PY) bench/run.py
 
 clean:

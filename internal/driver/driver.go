@@ -44,7 +44,8 @@ type Prepared interface {
 	// Restore lets it run from its snapshot, with these limits. It may be
 	// called once.
 	Restore(ctx context.Context, limits Limits) (Instance, error)
-	// Discard frees it. It is idempotent and harmless after Restore failed.
+	// Discard frees it. It is idempotent and harmless after Restore failed, and
+	// goes to its end when ctx is cancelled.
 	Discard(ctx context.Context) error
 }
 
@@ -55,19 +56,20 @@ type Instance interface {
 	// be called by several at once and after the end.
 	Wait(ctx context.Context) (Exit, error)
 	// Stop ends it and frees everything it had: processes, mounts, cgroups,
-	// files. It is idempotent.
+	// files. It is idempotent, and goes to its end when ctx is cancelled.
 	Stop(ctx context.Context) error
 	// Stats reads what it uses now.
 	Stats(ctx context.Context) (Stats, error)
 }
 
 // Snapshotter is a driver that writes the memory and the writable layer of a
-// running instance to a folder. The instance goes on unless stop is set.
+// running instance to a folder. The instance goes on unless stop is set and the
+// snapshot is whole.
 type Snapshotter interface {
 	Snapshot(ctx context.Context, inst Instance, dir string, stop bool) error
 }
 
-// Pauser is a driver that can hold an instance still.
+// Pauser is a driver that can hold an instance still. Both calls are idempotent.
 type Pauser interface {
 	Pause(ctx context.Context, inst Instance) error
 	Resume(ctx context.Context, inst Instance) error

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -183,6 +184,11 @@ func (c *Client) send(ctx context.Context, in call) (resp *http.Response, done f
 	resp, err = c.http.RoundTrip(req)
 	if err != nil {
 		free()
+		if ctx.Err() == nil && !ofSource(err) && !ofStream(err) {
+			// Such a connection takes no more calls, but may stay open: a guest
+			// that said goodbye, for one. Closed, it is dialled anew.
+			c.Close()
+		}
 		return nil, nil, c.broken(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
@@ -222,13 +228,17 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	return nil
 }
 
+// ofStream reports whether an error is one of a single stream. The type that
+// says so cannot be reached from outside of net/http.
+func ofStream(err error) bool { return strings.Contains(err.Error(), "stream error: ") }
+
 // broken says what a failure of the connection means to the caller.
 func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var f *fault.Error
-	if errors.As(err, &f) {
+	if errors.As(err, &f) || ofSource(err) {
 		return err
 	}
 	select {

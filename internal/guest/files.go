@@ -151,8 +151,20 @@ func (s *source) Read(p []byte) (int, error) {
 		s.mu.Lock()
 		s.err = err
 		s.mu.Unlock()
+		err = &sourceError{err}
 	}
 	return n, err
+}
+
+// sourceError marks the error of an upload's source among those of the link.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+func ofSource(err error) bool {
+	var s *sourceError
+	return errors.As(err, &s)
 }
 
 func (s *source) failed() error {

@@ -115,14 +115,12 @@ func (l *Listener) Client(ctx context.Context) (*Client, error) {
 		if live != nil && live.alive() {
 			return live, nil
 		}
-		var broke <-chan struct{}
 		if live != nil {
-			broke = live.Done()
+			l.drop(live)
+			continue
 		}
 		select {
 		case <-changed:
-		case <-broke:
-			l.forget(live)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -248,19 +246,24 @@ func (l *Listener) adopt(c *Client) bool {
 // current is the live link, nil when there is none.
 func (l *Listener) current() *Client {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.live != nil && !l.live.alive() {
-		l.live = nil
+	live := l.live
+	l.mu.Unlock()
+	if live != nil && !live.alive() {
+		l.drop(live)
+		return nil
 	}
-	return l.live
+	return live
 }
 
-func (l *Listener) forget(c *Client) {
+// drop gives up a link that is of no use any more. The guest may not know, so
+// the connection is closed: then it dials again.
+func (l *Listener) drop(c *Client) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.live == c {
 		l.live = nil
 	}
+	l.mu.Unlock()
+	c.Close()
 }
 
 // sayRefused logs refusals, but no more than one a second.

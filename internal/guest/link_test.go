@@ -206,6 +206,35 @@ func TestDeadLinkGivesWay(t *testing.T) {
 	}
 }
 
+// A guest that says goodbye in HTTP/2 and keeps the connection is made to dial
+// again.
+func TestGoodbyeEndsTheConnection(t *testing.T) {
+	dir := t.TempDir()
+	l := listen(t, dir, 1)
+	conn, _, err := fake.Dial(context.Background(), dir, guestapi.Hello{Protocol: guestapi.Protocol})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := client(t, l)
+	const settings, goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	if _, err := io.WriteString(conn, settings+goAway); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Health(context.Background()); err == nil {
+		t.Error("a call was answered")
+	}
+	waiting, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { _, _ = l.Client(waiting) }()
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		t.Errorf("the connection stays open: %v", err)
+	}
+}
+
 func TestBadHandshakes(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t, dir, 1)

@@ -96,7 +96,9 @@ type Health struct {
 	Detail    map[string]any `json:"detail,omitempty"`
 }
 
-// AssignRequest makes a restored copy into this sandbox.
+// AssignRequest makes a restored copy into this sandbox. It may come again: once
+// in a pool, and once more when somebody is given the sandbox. An empty
+// hostname or machine id and no number of processes leave these as they are.
 type AssignRequest struct {
 	SandboxID  string            `json:"sandbox_id"`
 	Generation int               `json:"generation"`

@@ -17,15 +17,11 @@ const relinks = 3
 func (s *Server) withGuest(r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {
 	for n := 0; ; n++ {
 		err := s.onceWithGuest(r, call)
-		if n == relinks || !errors.Is(err, guest.ErrLinkLost) || stateOf(r.Context()).wrote && !resumable(r) {
+		if n == relinks || !errors.Is(err, guest.ErrLinkLost) || stateOf(r.Context()).wrote {
 			return err
 		}
 	}
 }
-
-// resumable is a request whose response goes on where it was: a stream of
-// numbered events.
-func resumable(r *http.Request) bool { return r.PathValue("pid") != "" }
 
 // onceWithGuest makes a call that must not be made twice.
 func (s *Server) onceWithGuest(r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 	"net/http"
 	"strconv"
@@ -117,33 +115,12 @@ func (s *Server) streamProcess(w http.ResponseWriter, r *http.Request) error {
 
 // processEvents follows a process, also across a link that breaks.
 func (s *Server) processEvents(r *http.Request, pid int, after int64) iter.Seq2[api.Event, error] {
-	return func(yield func(api.Event, error) bool) {
-		stopped := false
-		err := s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
-			events, err := g.ProcessEvents(ctx, pid, after, true)
-			if err != nil {
-				return err
-			}
-			defer events.Close()
-			for {
-				e, err := events.Next()
-				if errors.Is(err, io.EOF) {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				after = e.Seq
-				if !yield(e, nil) {
-					stopped = true
-					return nil
-				}
-			}
-		})
-		if err != nil && !stopped {
-			yield(api.Event{}, err)
-		}
+	link := func(ctx context.Context) (*guest.Client, func(), error) {
+		return s.Sandboxes.Guest(ctx, owner(r), r.PathValue("id"))
 	}
+	return guest.Follow(r.Context(), after, link, func(ctx context.Context, g *guest.Client, after int64) (*guest.Events, error) {
+		return g.ProcessEvents(ctx, pid, after, true)
+	})
 }
 
 // writeStdin appends the body, of any size, to a process's standard input.

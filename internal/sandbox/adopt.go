@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,7 +14,11 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
-const adopters = 8 // sandboxes that are adopted at once
+const (
+	adopters  = 8                // sandboxes that are adopted at once
+	adoptTime = 30 * time.Second // for each
+	sweepTime = 2 * time.Minute  // for what nobody knows
+)
 
 // adopt takes over what an earlier daemon left: every row is found again or
 // cleaned up, and its events say which. Then everything that has no row goes.
@@ -39,6 +44,8 @@ func (m *Manager) adopt(ctx context.Context) error {
 }
 
 func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, adoptTime)
+	defer cancel()
 	switch row.State {
 	case store.Running, store.Paused, store.Pooled:
 		return m.takeOver(ctx, row)
@@ -70,8 +77,8 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	if b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log}); err == nil {
 		b.inst, err = m.cfg.Driver.Adopt(ctx, b.id)
 	}
-	if ctx.Err() != nil {
-		return ctx.Err() // the next daemon tries again
+	if errors.Is(err, context.Canceled) {
+		return err // this daemon ends already, the next one tries again
 	}
 	if err != nil {
 		e := ending{reason: reasonLost, detail: err.Error()}
@@ -114,7 +121,9 @@ func (m *Manager) sweepHost(ctx context.Context) error {
 	for _, b := range m.all() {
 		keep[b.id] = true
 	}
-	removed, err := m.cfg.Driver.Sweep(ctx, keep)
+	sweep, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	removed, err := m.cfg.Driver.Sweep(sweep, keep)
 	if len(removed) > 0 {
 		m.log.Info("removed what belonged to no sandbox", "what", removed)
 	}

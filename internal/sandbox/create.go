@@ -145,7 +145,7 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	linkCtx, cancelLink := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancelLink()
 	if client, err = b.link.Client(linkCtx); err == nil {
-		err = m.assign(ctx, b, client, w)
+		err = m.assignIntroduced(ctx, b, client, w)
 	}
 	if err == nil {
 		err = m.open(ctx, b, bootPool, began)
@@ -259,17 +259,41 @@ var essential = map[string]bool{"clock": true, "random": true, "env": true}
 
 // assign makes the copy into this sandbox and checks each step.
 func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wish) error {
-	row := b.get()
+	req := identity(b.get(), w.template)
+	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
+	return m.tell(ctx, b, client, req)
+}
+
+// introduce does of an assign what is known before there is a user, for the
+// first calls after a restore are the slow ones. The random state is left for
+// assign to decide upon.
+func (m *Manager) introduce(ctx context.Context, b *box, client *guest.Client, t Template) error {
+	return m.tell(ctx, b, client, identity(b.get(), t))
+}
+
+// assignIntroduced is assign for a guest that knows its name already.
+func (m *Manager) assignIntroduced(ctx context.Context, b *box, client *guest.Client, w wish) error {
+	req := identity(b.get(), w.template)
+	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
+	req.Hostname, req.MachineID, req.PIDs = "", "", 0 // as they are
+	return m.tell(ctx, b, client, req)
+}
+
+func identity(row store.Sandbox, t Template) guestapi.AssignRequest {
 	random := make([]byte, 64+16)
 	rand.Read(random) // never fails
-	resp, err := client.Assign(ctx, guestapi.AssignRequest{
+	return guestapi.AssignRequest{
 		SandboxID: row.ID, Generation: row.Generation, Hostname: row.ID, MachineID: hex.EncodeToString(random[64:]),
-		Envs: w.envs, Metadata: w.metadata, MemoryMB: row.MemoryMB, PIDs: row.PIDs,
-		Reseed: w.reseed, Entropy: random[:64], UnixNano: time.Now().UnixNano(), Spares: w.template.Spares,
-	})
+		MemoryMB: row.MemoryMB, PIDs: row.PIDs, Entropy: random[:64], UnixNano: time.Now().UnixNano(), Spares: t.Spares,
+	}
+}
+
+func (m *Manager) tell(ctx context.Context, b *box, client *guest.Client, req guestapi.AssignRequest) error {
+	resp, err := client.Assign(ctx, req)
 	if err != nil {
 		return ours(err, "the agent in the sandbox did not take its name")
 	}
+	m.log.Debug("guest assigned", "sandbox", b.id, "steps", resp.Steps)
 	for _, s := range resp.Steps {
 		switch {
 		case s.OK:

@@ -91,7 +91,12 @@ func ours(err error, words string) error {
 			return fmt.Errorf("%s: %w", words, err)
 		}
 	}
-	return fault.Wrap(err, api.CodeInternal, "%s", words)
+	e := fault.Wrap(err, api.CodeInternal, "%s", words)
+	var inner *fault.Error
+	if errors.As(err, &inner) {
+		e.Hint = inner.Hint
+	}
+	return e
 }
 
 // cause joins what went wrong with what went wrong while cleaning up.

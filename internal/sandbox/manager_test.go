@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -278,12 +279,17 @@ func TestPoolIsClaimedAndRefilled(t *testing.T) {
 		t.Errorf("the pool is shown: %v, %v", list, err)
 	}
 	before := r.host.Restores()
-	info := r.create(api.CreateSandboxRequest{Template: "ubuntu-24.04"})
+	info := r.create(api.CreateSandboxRequest{Template: "ubuntu-24.04", Envs: map[string]string{"A": "b"}})
 	if info.BootMode != "pool" || info.Template != "base" {
 		t.Errorf("created %+v", info)
 	}
-	if r.host.Guest(info.ID).Assigned()[0].SandboxID != info.ID {
-		t.Error("the guest was not told who it is")
+	// The guest learns its name in the pool and the rest when it is claimed.
+	a := r.host.Guest(info.ID).Assigned()
+	if len(a) != 2 || a[0].Hostname != info.ID || len(a[0].MachineID) != 32 || a[0].Reseed || a[1].SandboxID != info.ID || !a[1].Reseed || a[1].Envs["A"] != "b" {
+		t.Errorf("assigned %+v", a)
+	}
+	if bytes.Equal(a[0].Entropy, a[1].Entropy) {
+		t.Error("the same entropy twice")
 	}
 	eventually(t, "the pools are full again", full)
 	if r.host.Restores() != before+1 {
@@ -295,6 +301,37 @@ func TestPoolIsClaimedAndRefilled(t *testing.T) {
 	if cpu := r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}); cpu.BootMode != "prepared" || cpu.CPU != 2 {
 		t.Errorf("with more cores: %+v", cpu)
 	}
+}
+
+// While a user's sandbox is being made, the pool is left alone.
+func TestPoolYieldsToUsers(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var prepares atomic.Int32
+	r := newRig(t, func(c *sandbox.Config) {
+		c.Pool = map[string]sandbox.PoolSize{"base": {Restored: 1}}
+	})
+	eventually(t, "the pool is full", func() bool { return r.PoolSizes()["base"].Restored == 1 })
+	r.host.Break(fake.Faults{Prepare: func(context.Context, string) error {
+		if prepares.Add(1) == 1 {
+			close(entered)
+			<-leave
+		}
+		return nil
+	}})
+	created := make(chan struct{})
+	go func() {
+		defer close(created)
+		r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}) // not from the pool
+	}()
+	<-entered
+	r.create(api.CreateSandboxRequest{}) // empties the pool and wakes who fills it
+	time.Sleep(100 * time.Millisecond)   // for a refill that must not come
+	if n := prepares.Load(); n != 1 {
+		t.Errorf("%d sandboxes were prepared while a user waited", n)
+	}
+	close(leave)
+	<-created
+	eventually(t, "the pool is full again", func() bool { return r.PoolSizes()["base"].Restored == 1 })
 }
 
 func TestPoolFollowsTheTemplate(t *testing.T) {

@@ -252,7 +252,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer cancel()
 	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs})
 	if err == nil {
-		_, err = client.Health(ctx)
+		err = m.introduce(ctx, b, client, t)
 	}
 	if err == nil {
 		row := b.get()

@@ -115,7 +115,7 @@ func (b *Builder) build(ctx context.Context, recipe Recipe, track *tracker, star
 		return Template{}, err
 	}
 	defer func() { err = errors.Join(err, removeTree(staging)) }()
-	log, err := os.Create(filepath.Join(b.Store.logs(), recipe.Name+".log"))
+	log, err := os.OpenFile(filepath.Join(b.Store.logs(), recipe.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return Template{}, err
 	}
@@ -148,6 +148,8 @@ func (b *Builder) rootOwner() int {
 // step runs one step of the build on the host or in a sandbox. Its failure
 // names the step and shows the end of its log.
 func (r *run) step(name, text string, bytes func() int64, do func() error) error {
+	// A build that finds everything there leaves the log of the one that made it.
+	r.fresh.Do(func() { _ = r.log.Truncate(0) })
 	fmt.Fprintf(r.log, "\n=== %s\n", name)
 	end := r.track.begin(name, text, bytes)
 	err := do()
@@ -170,11 +172,11 @@ func (r *run) step(name, text string, bytes func() int64, do func() error) error
 func (r *run) rootfs(ctx context.Context) (bytes int64, err error) {
 	s := r.b.Store
 	dir := filepath.Join(s.rootfs(), r.digests.rootfs)
-	if raw, err := os.ReadFile(filepath.Join(dir, "rootfs.json")); err == nil {
-		var made rootfsMade
-		if err := json.Unmarshal(raw, &made); err != nil {
-			return 0, fmt.Errorf("read what %s holds: %w", dir, err)
-		}
+	made, err := readRootfs(filepath.Join(dir, rootfsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if err == nil {
 		for _, step := range r.track.steps[:len(r.track.steps)-3] {
 			r.track.skip(step, "unchanged")
 		}
@@ -210,12 +212,12 @@ func (r *run) rootfs(ctx context.Context) (bytes int64, err error) {
 			return 0, err
 		}
 	}
-	made := rootfsMade{Bytes: dirBytes(root), Recipe: r.recipe.Name, Bootstrap: r.digests.bootstrap, Wheels: r.digests.wheels}
+	made = rootfsMade{Bytes: dirBytes(root), Recipe: r.recipe.Name, Bootstrap: r.digests.bootstrap, Wheels: r.digests.wheels}
 	raw, err := json.MarshalIndent(made, "", "  ")
 	if err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(filepath.Join(out, "rootfs.json"), raw, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(out, rootfsFile), raw, 0o644); err != nil {
 		return 0, err
 	}
 	return made.Bytes, publish(out, dir)
@@ -227,6 +229,22 @@ type rootfsMade struct {
 	Bytes     int64  `json:"bytes"`
 	Bootstrap string `json:"bootstrap"`
 	Wheels    string `json:"wheels,omitempty"`
+}
+
+const (
+	rootfsFile   = "rootfs.json"
+	bootstrapExt = ".tar.zst"
+)
+
+func readRootfs(file string) (made rootfsMade, err error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return made, err
+	}
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return made, fmt.Errorf("the description %s of a root filesystem is damaged: %w", file, err)
+	}
+	return made, nil
 }
 
 // insideSteps are the steps that run in a sandbox, in order.
@@ -250,7 +268,7 @@ func (r *run) wheelCache() string {
 }
 
 func (r *run) bootstrapCache() string {
-	return filepath.Join(r.b.Store.cache(), "bootstrap", r.digests.bootstrap+".tar.zst")
+	return filepath.Join(r.b.Store.cache(), "bootstrap", r.digests.bootstrap+bootstrapExt)
 }
 
 // bootstrap lays the distribution's packages out in root.

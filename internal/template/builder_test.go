@@ -351,12 +351,20 @@ func TestBuildAgain(t *testing.T) {
 	}
 	b.calls()
 
+	log := filepath.Join(b.Store.logs(), "tiny.log")
+	before, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(before), "=== warm") {
+		t.Errorf("the log is %q, %v", before, err)
+	}
 	again, err := b.build(recipeFS(goodRecipe))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(first, again); diff != "" {
 		t.Errorf("the same recipe gave another template (-first +second)\n%s", diff)
+	}
+	if after, err := os.ReadFile(log); err != nil || string(after) != string(before) {
+		t.Errorf("the log of the build became %q, %v", after, err)
 	}
 	for step, kind := range kinds() {
 		if kind != "skip" {
@@ -620,7 +628,11 @@ func TestBuildsTakeTurns(t *testing.T) {
 		})
 		done <- err
 	}()
-	<-waiting
+	select {
+	case <-waiting:
+	case err := <-done:
+		t.Fatalf("the build did not wait: %v", err)
+	}
 	if calls := b.calls(); calls != "" {
 		t.Errorf("a build began beside another: %s", calls)
 	}

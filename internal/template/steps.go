@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/guestapi"
@@ -91,6 +92,7 @@ type run struct {
 	programs string // host folder
 	staging  string // host folder, removed at the end
 	log      *os.File
+	fresh    sync.Once // empties the log before the first step
 	track    *tracker
 }
 

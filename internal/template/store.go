@@ -42,6 +42,9 @@ type Store struct {
 // has just looked a template up may be about to make a sandbox from it.
 const sweepGrace = 10 * time.Minute
 
+// cacheGrace is how long what was downloaded stays though no template needs it.
+const cacheGrace = 24 * time.Hour
+
 // NewStore opens the store in a data directory, which need not exist yet.
 func NewStore(dataDir string) *Store { return &Store{dir: dataDir} }
 

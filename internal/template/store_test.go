@@ -77,7 +77,11 @@ func TestSweepKeepsWhatIsUsed(t *testing.T) {
 	if removed := sweep(); removed != nil {
 		t.Errorf("removed %v at once", removed)
 	}
-	now = now.Add(time.Hour)
+	now = now.Add(sweepGrace - time.Second)
+	if removed := sweep(); removed != nil {
+		t.Errorf("removed %v before its time", removed)
+	}
+	now = now.Add(time.Second)
 	want := []string{first.Programs, filepath.Dir(first.Snapshot)}
 	if diff := cmp.Diff(want[1:], sweep()); diff != "" {
 		t.Errorf("first (-want +removed)\n%s", diff)
@@ -97,9 +101,26 @@ func TestSweepKeepsWhatIsUsed(t *testing.T) {
 	if _, err := b.Store.Get(t.Context(), "tiny"); !errors.Is(err, fault.NotFound) {
 		t.Errorf("after Remove: %v", err)
 	}
+	cached := func() (n int) {
+		for _, kind := range []string{"bootstrap", "wheels"} {
+			entries, err := os.ReadDir(filepath.Join(b.Store.cache(), kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(entries)
+		}
+		return n
+	}
+	if n := cached(); n != 2 {
+		t.Errorf("%d things are in the cache, want an archive and wheels", n)
+	}
+	now = time.Now() // files in the cache have the times of the real clock
 	for range 4 {
-		now = now.Add(time.Hour)
+		now = now.Add(cacheGrace)
 		sweep()
+	}
+	if n := cached(); n != 0 {
+		t.Errorf("%d things are still in the cache", n)
 	}
 	for _, dir := range []string{b.Store.snapshots(), b.Store.rootfs()} {
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -51,7 +51,49 @@ func (s *Store) Sweep(ctx context.Context) (removed []string, err error) {
 			return removed, err
 		}
 	}
+	gone, err = s.sweepCache()
+	removed = append(removed, gone...)
 	slices.Sort(removed)
+	return removed, err
+}
+
+// sweepCache removes what no root filesystem that is there was made from. It
+// can be had again, so nobody has to be asked.
+func (s *Store) sweepCache() (removed []string, err error) {
+	held := map[string]bool{}
+	made, err := filepath.Glob(filepath.Join(s.rootfs(), "*", rootfsFile))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range made {
+		m, err := readRootfs(file)
+		if err != nil {
+			return nil, err
+		}
+		held[m.Bootstrap+bootstrapExt], held[m.Wheels] = true, true
+	}
+	for _, kind := range []string{"bootstrap", "wheels"} {
+		dir := filepath.Join(s.cache(), kind)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return removed, err
+		}
+		for _, entry := range entries {
+			info, err := entry.Info()
+			if err != nil {
+				return removed, err
+			}
+			// What is new may be for a build that failed later and is tried again.
+			if held[entry.Name()] || s.now().Sub(info.ModTime()) < cacheGrace {
+				continue
+			}
+			path := filepath.Join(dir, entry.Name())
+			if err := s.discard(path); err != nil {
+				return removed, err
+			}
+			removed = append(removed, path)
+		}
+	}
 	return removed, nil
 }
 

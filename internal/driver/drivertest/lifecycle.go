@@ -318,6 +318,24 @@ func testCancelledFromStart(t *testing.T, f *Fixture) {
 	}
 }
 
+// testCancelledAtTheEnd ends sandboxes as a daemon does that is ending itself.
+func testCancelledAtTheEnd(t *testing.T, f *Fixture) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	sb := f.run(t)
+	s, _ := f.spec(t)
+	p, err := f.Driver.Prepare(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sb.Stop(ctx), p.Discard(ctx)); err != nil {
+		t.Errorf("Stop and Discard with a cancelled context: %v", err)
+	}
+	if left := f.Leftovers(t); len(left) > 0 {
+		t.Errorf("left on the host: %q", left)
+	}
+}
+
 // testCancelledInBetween cancels at many points of a start. Whatever the
 // outcome, nothing may stay behind.
 func testCancelledInBetween(t *testing.T, f *Fixture) {

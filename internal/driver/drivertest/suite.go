@@ -77,6 +77,7 @@ func Run(t *testing.T, factory Factory) {
 		"IDsAreUsedOnce":      testIDsAreUsedOnce,
 		"CancelledFromStart":  testCancelledFromStart,
 		"CancelledInBetween":  testCancelledInBetween,
+		"CancelledAtTheEnd":   testCancelledAtTheEnd,
 		"SeveralAtOnce":       testSeveralAtOnce,
 		"Cycles":              testCycles,
 		"Check":               testCheck,

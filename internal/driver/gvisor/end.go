@@ -16,10 +16,11 @@ import (
 
 // clear ends and removes all there is of a sandbox, in whatever state it was
 // left. It does not ask runsc: its delete refuses half-made sandboxes, needs a
-// process of its own, and does nothing that we could not see. It is idempotent.
-// The caller holds the lock of the id.
+// process of its own, and does nothing that we could not see. It is idempotent,
+// and it goes to its end when ctx is cancelled, within a time of its own: half
+// of it would be left to the next sweep. The caller holds the lock of the id.
 func (d *Driver) clear(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, fmt.Errorf("it took longer than %s", stopTimeout))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopTimeout, fmt.Errorf("it took longer than %s", stopTimeout))
 	defer cancel()
 	if err := d.killAll(ctx, id); err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", id, err)

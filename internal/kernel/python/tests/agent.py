@@ -108,6 +108,7 @@ class Zygote:
             "PYTHONDONTWRITEBYTECODE": "1",
             **(env or {}),
         }
+        environment.pop("PYTHONUNBUFFERED", None)  # it unbuffers C's output too, which is for the kernel to do
         if imports is not None:
             environment["PANDASTACK_IMPORTS"] = json.dumps(imports)
         read = theirs.fileno()

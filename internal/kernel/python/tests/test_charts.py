@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+from pathlib import Path
 
+import agent
 import pytest
 from conftest import needs
 
@@ -87,26 +90,30 @@ def test_an_interrupt_while_drawing(zygote):
 
 @needs("plotly", "kaleido")
 def test_the_browser_ends_with_the_context(zygote):
+    before = drawing_processes()
     context = zygote.context()
     context.run(PLOTLY + "fig")
+    started = drawing_processes() - before
+    assert len(started) >= 2  # the worker and its browser
     context.close()
-    probe = zygote.context()
-    ran = probe.run(
-        "import os, time\n"
-        "def left():\n"
-        "    found = []\n"
-        "    for p in filter(str.isdigit, os.listdir('/proc')):\n"
-        "        try: line = open(f'/proc/{p}/cmdline', 'rb').read()\n"
-        "        except OSError: continue\n"
-        "        if b'render_worker' in line or b'--user-data-dir' in line: found.append(line)\n"
-        "    return found\n"
-        "for _ in range(600):\n"
-        "    if not left(): break\n"
-        "    time.sleep(0.1)\n"
-        "left()"
-    )
-    assert ran.text == "[]"
-    probe.close()
+    deadline = time.monotonic() + agent.PATIENCE
+    while started & drawing_processes():
+        assert time.monotonic() < deadline, started & drawing_processes()
+        time.sleep(0.05)
+
+
+def drawing_processes():
+    """The ids of all workers and browsers that are alive."""
+    found = set()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                command = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"render_worker" in command or b"--user-data-dir" in command:
+                found.add(int(process.name))
+    return found
 
 
 @needs("altair", "vl_convert")

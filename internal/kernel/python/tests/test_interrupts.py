@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import signal
+import termios
 
 import pytest
 
@@ -63,6 +66,18 @@ def test_many_at_every_moment_break_nothing(context):
         ran = context.run_interrupted("for i in range(200): print('go'); display(i)\n'end'", "go", times=3)
         assert ran.end["status"] == "ok" or ran.end["error_name"] == "KeyboardInterrupt", ran.end
     assert context.run("print('a')\n2").transcript == "stdout:a result:2"
+
+
+def test_a_large_frame_is_not_cut_in_two(context):
+    context.start("while True: display({'text/plain': 'y' * 3_000_000}, raw=True)")
+    waiting = array.array("i", [0])
+    while waiting[0] < 50_000:  # the frame is larger than the socket's buffer: its sender is in the middle of it
+        fcntl.ioctl(context.control, termios.FIONREAD, waiting)
+    os.killpg(context.pid, signal.SIGINT)
+    ran = context.finish()
+    assert ran.end["error_name"] == "KeyboardInterrupt"
+    assert ran.data and all(len(data["text/plain"]) > 1_000_000 for data in ran.data)
+    assert context.run("1").text == "1"
 
 
 def test_children_of_the_cell_are_stopped_too(context):

@@ -37,6 +37,7 @@ def test_memory_error_has_a_traceback_and_state_stays(limited, code):
 def test_full_memory_still_runs_small_cells(limited):
     limited.run("parts = []\nwhile True: parts.append(bytearray(1 << 20))")
     assert limited.run("len(parts) > 100").text == "True"
+    assert limited.run("len(bytearray(20 << 20))").text == str(20 << 20)
     assert limited.run("print('still here')").stdout == "still here\n"
     assert limited.run("1/0").end["error_name"] == "ZeroDivisionError"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 
 import agent
@@ -38,7 +39,10 @@ def test_children_and_c_code_in_order(context):
 
 
 def test_child_after_a_result_comes_after_it(context):
-    ran = context.run("import os\ndisplay(1)\nos.system('echo child')\ndisplay(2)")
+    context.start("import os\ndisplay(1)\nos.system('echo child')\ndisplay(2)")
+    # An agent that looks only once the child has written, or once it is asked: it must be asked first.
+    select.select([context.sync, context.out], [], [])
+    ran = context.finish()
     assert ran.transcript == "result:1 stdout:child result:2"
 
 
@@ -128,11 +132,11 @@ def test_a_forked_child_does_not_touch_the_protocol(context):
         "if pid == 0:\n"
         "    print('child out'); print('child err', file=sys.stderr); display('shown')\n"
         "else:\n"
-        "    os.waitpid(pid, 0)\n"
-        "    print('parent')\n"
+        "    print('parent', os.waitpid(pid, 0)[1])\n"
         "'only once' if pid else 'never'"
     )
-    assert ran.stdout.splitlines() == ["child out", "'shown'", "'never'", "parent"]
+    assert ran.stdout.splitlines() == ["child out", "'shown'", "'never'", "parent 0"]
+    assert ran.stderr == "child err\n"
     assert ran.text == "'only once'" and len(ran.results) == 1
     assert context.run("1").text == "1"
 
