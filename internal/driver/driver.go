@@ -63,12 +63,13 @@ type Instance interface {
 }
 
 // Snapshotter is a driver that writes the memory and the writable layer of a
-// running instance to a folder. The instance goes on unless stop is set.
+// running instance to a folder. The instance goes on unless stop is set and the
+// snapshot is whole.
 type Snapshotter interface {
 	Snapshot(ctx context.Context, inst Instance, dir string, stop bool) error
 }
 
-// Pauser is a driver that can hold an instance still.
+// Pauser is a driver that can hold an instance still. Both calls are idempotent.
 type Pauser interface {
 	Pause(ctx context.Context, inst Instance) error
 	Resume(ctx context.Context, inst Instance) error

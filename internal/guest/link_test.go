@@ -498,7 +498,7 @@ func TestLyingEventsAreRefused(t *testing.T) {
 		`{"seq":0,"type":"stdout","text":"x"}`,
 		`{"seq":-1,"type":"stdout"}`,
 		`{"seq":1,"type":"stdout"}` + "\n" + `{"seq":1,"type":"stdout"}`,
-		`{"seq":5,"type":"stdout"}` + "\n" + `{"seq":4,"type":"stdout"}`,
+		`{"seq":5,"type":"stdout"}` + "\n" + `{"seq":4,"type":"end","execution":{"end":"ok"}}`,
 		`{"seq":1,"type":"made_up"}`,
 		`{"seq":1,"type":"end"}`,
 		`{"seq":1,"type":"end","execution":{"end":"made_up"}}`,

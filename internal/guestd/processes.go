@@ -20,6 +20,7 @@ import (
 	"github.com/pandastack/pandastack/internal/guestd/child"
 	"github.com/pandastack/pandastack/internal/guestd/deadline"
 	"github.com/pandastack/pandastack/internal/guestd/eventlog"
+	"github.com/pandastack/pandastack/internal/guestd/kernels"
 )
 
 const (
@@ -98,7 +99,7 @@ func (ps *processes) start(req guestapi.StartProcess) (*process, error) {
 		Head: guestapi.KeepHead, Tail: guestapi.KeepTail,
 		Spill: &eventlog.Spill{
 			Path: filepath.Join(ps.cfg.OutputDir, fmt.Sprintf("process-%d.log", number)),
-			Max:  guestapi.MaxOutputFile,
+			Max:  guestapi.MaxOutputFile, Keep: kernels.KeepFiles,
 		},
 	})
 	if err := ps.spawn(p, spec, req.Stdin || len(req.Input) > 0); err != nil {

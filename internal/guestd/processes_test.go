@@ -96,6 +96,18 @@ func TestTimeoutEndsTheWholeGroup(t *testing.T) {
 	eventually(t, "the child is gone", func() bool { return pid > 1 && unix.Kill(pid, 0) == unix.ESRCH })
 }
 
+func TestTimeoutEndsChildrenThatIgnoreTheFirstSignal(t *testing.T) {
+	s := start(t)
+	p := s.start("(trap '' TERM; echo $BASHPID; sleep 1000; sleep 1000) & wait", func(r *guestapi.StartProcess) { r.TimeoutMS = 300 })
+	events, exit := s.finish(p)
+	if exit.Reason != "timeout" || exit.Signal != "SIGTERM" {
+		t.Errorf("got %+v", exit)
+	}
+	var pid int
+	fmt.Sscan(text(events, "stdout"), &pid)
+	eventually(t, "the child is gone", func() bool { return pid > 1 && unix.Kill(pid, 0) == unix.ESRCH })
+}
+
 func TestChildLeftBehindDoesNotHoldUpTheEnd(t *testing.T) {
 	s := start(t)
 	marker := filepath.Join(s.dir, "marker")
@@ -135,6 +147,10 @@ func TestStandardInput(t *testing.T) {
 	// One that never reads and ends must not hold the writer.
 	p = s.start("sleep 0.3", func(r *guestapi.StartProcess) { r.Stdin = true })
 	s.fails("POST", fmt.Sprintf("/processes/%d/stdin", p.PID), strings.NewReader(strings.Repeat("x", 4<<20)), 409, api.CodeConflict)
+	// Nor one that leaves its input to a child.
+	p = s.start("exec 3<&0; sleep 1000 <&3 & sleep 0.3", func(r *guestapi.StartProcess) { r.Stdin = true })
+	s.fails("POST", fmt.Sprintf("/processes/%d/stdin", p.PID), strings.NewReader(strings.Repeat("x", 4<<20)), 409, api.CodeConflict)
+	child.KillSession(p.PID)
 }
 
 func TestBinaryOutputOfACommand(t *testing.T) {

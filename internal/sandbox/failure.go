@@ -94,6 +94,10 @@ func ours(err error, words string) error {
 	e := fault.Wrap(err, api.CodeInternal, "%s", words)
 	var inner *fault.Error
 	if errors.As(err, &inner) {
+		switch inner.Field {
+		case "cpu", "memory_mb", "disk_mb": // a limit that this driver cannot give
+			return inner
+		}
 		e.Hint = inner.Hint
 	}
 	return e

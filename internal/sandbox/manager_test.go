@@ -689,6 +689,20 @@ func TestRestartCleansUpAfterCreates(t *testing.T) {
 	}
 }
 
+// A limit that the driver cannot give is the user's to change.
+func TestLimitThatTheDriverRefuses(t *testing.T) {
+	r := newRig(t, nil)
+	r.host.Break(fake.Faults{Prepare: func(context.Context, string) error {
+		return fault.InvalidField("disk_mb", "the disk has another size").WithHint("leave it out")
+	}})
+	_, err := r.Create(context.Background(), "ann", api.CreateSandboxRequest{DiskMB: ptr(64)})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != api.CodeInvalid || f.Field != "disk_mb" || f.Hint == "" {
+		t.Errorf("%v", err)
+	}
+	r.clean()
+}
+
 func TestFailedCreatesLeaveNothing(t *testing.T) {
 	boom := errors.New("boom")
 	for name, f := range map[string]fake.Faults{

@@ -91,8 +91,14 @@ func testSnapshotThatFails(t *testing.T, f *Fixture) {
 	if err := os.MkdirAll(filepath.Join(taken, "something"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := snaps.Snapshot(ctx, sb.Instance, taken, false); err == nil {
-		t.Error("a snapshot replaced a folder with something in it")
+	for _, end := range []bool{false, true} {
+		if err := snaps.Snapshot(ctx, sb.Instance, taken, end); err == nil {
+			t.Error("a snapshot replaced a folder with something in it")
+		}
+		if f.Talks { // it goes on, although it was to end
+			sb.guest = sb.link.Accept(t)
+			sb.guest.Do(t, Call{Do: "echo"})
+		}
 	}
 	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "no", "such", "folder"), false); err == nil {
 		t.Error("a snapshot was written into a folder that is not there")
@@ -124,14 +130,18 @@ func testPause(t *testing.T, f *Fixture) {
 	}
 	ctx := context.Background()
 	sb := f.run(t)
-	if err := pauser.Pause(ctx, sb.Instance); err != nil {
-		t.Fatal(err)
+	for range 2 { // it is idempotent
+		if err := pauser.Pause(ctx, sb.Instance); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if f.Talks && !sb.guest.Silent(t, Call{Do: "echo", Text: "awake"}, 100*time.Millisecond) {
 		t.Error("a paused guest answers")
 	}
-	if err := pauser.Resume(ctx, sb.Instance); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := pauser.Resume(ctx, sb.Instance); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if f.Talks {
 		if got := sb.guest.Answer(t); got != "awake" {

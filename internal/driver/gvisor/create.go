@@ -238,18 +238,9 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 
 // identify finds the processes of a sandbox that runsc has made.
 func (d *Driver) identify(b *box) error {
-	data, err := os.ReadFile(d.stateFile(b.ID))
+	state, err := d.state(b.ID)
 	if err != nil {
 		return err
-	}
-	var state struct {
-		GoferPid int `json:"goferPid"`
-		Sandbox  struct {
-			Pid int `json:"pid"`
-		} `json:"sandbox"`
-	}
-	if err := json.Unmarshal(data, &state); err != nil {
-		return fmt.Errorf("%s: %w", d.stateFile(b.ID), err)
 	}
 	if b.Sentry, err = findProcess(state.Sandbox.Pid); err != nil {
 		return fmt.Errorf("the sentry: %w", err)
@@ -260,9 +251,28 @@ func (d *Driver) identify(b *box) error {
 	return nil
 }
 
-// stateFile is where runsc keeps what it knows of a sandbox.
+// state is a part of what runsc keeps of a sandbox.
+type state struct {
+	Status   string `json:"status"` // "created", "running", "paused", …
+	GoferPid int    `json:"goferPid"`
+	Sandbox  struct {
+		Pid int `json:"pid"`
+	} `json:"sandbox"`
+}
+
 func (d *Driver) stateFile(id string) string {
 	return filepath.Join(d.root(), fmt.Sprintf("%s_sandbox:%s.state", id, id))
+}
+
+func (d *Driver) state(id string) (s state, err error) {
+	data, err := os.ReadFile(d.stateFile(id))
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", d.stateFile(id), err)
+	}
+	return s, nil
 }
 
 // launch lets a created sandbox run, with its limits off until it does: a
@@ -299,8 +309,10 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 			procs.close()
 		}
 	}()
-	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil && !d.finished(b) {
-		return nil, d.explain(b, err)
+	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil {
+		if _, over := d.finished(b); !over {
+			return nil, d.explain(b, err)
+		}
 	}
 	if err := d.cgroups.set(b.ID, limits); err != nil {
 		return nil, err

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,14 +95,14 @@ func (i *Instance) follow(p *pair, told <-chan int) {
 	defer p.close()
 	lost := make(chan bool, 1) // whether the gofer went first, which in an orderly end is the last to go
 	go func() {
-		_, _, err := p.gofer.wait()
+		err := p.gofer.wait()
 		first := err == nil && !p.sentry.over()
 		if first {
 			p.sentry.kill()
 		}
 		lost <- first
 	}()
-	status, child, err := p.sentry.wait()
+	err := p.sentry.wait()
 	exit := driver.Exit{Code: -1, Reason: crashed, At: time.Now()}
 	if err != nil {
 		i.d.log.Error("cannot watch a sandbox", "sandbox", i.box.ID, "error", err)
@@ -111,8 +112,8 @@ func (i *Instance) follow(p *pair, told <-chan int) {
 	case code, ok = <-told:
 	case <-time.After(time.Second): // it ended, so its socket does too
 	}
-	if !ok && child && status.Exited() && i.d.finished(i.box) { // too quick for the question
-		code, ok = status.ExitStatus(), true
+	if !ok { // it was over before the question, or before the answer was out
+		code, ok = i.d.finished(i.box)
 	}
 	p.gofer.kill()
 	switch first := <-lost; {
@@ -131,9 +132,21 @@ func (i *Instance) follow(p *pair, told <-chan int) {
 	close(i.done)
 }
 
-// finished says whether the sentry ended because the first program did.
-func (d *Driver) finished(b *box) bool {
-	return strings.Contains(tail(b.log("boot.log"), logTail), "application exiting with")
+// end is what the sentry logs when the first program has ended.
+var end = regexp.MustCompile(`application exiting with (exit status|killed by signal) (\d+)`)
+
+// finished says whether the sentry ended because the first program did, and
+// with which code, by its log.
+func (d *Driver) finished(b *box) (code int, ok bool) {
+	m := end.FindStringSubmatch(tail(b.log("boot.log"), logTail))
+	if m == nil {
+		return -1, false
+	}
+	code, err := strconv.Atoi(m[2])
+	if m[1] != "exit status" {
+		code += 128
+	}
+	return code, err == nil
 }
 
 // lastWords are what the sentry said at its end: the head of a panic, which
@@ -189,7 +202,7 @@ func (i *Instance) Stats(context.Context) (driver.Stats, error) {
 	return s, err
 }
 
-// own is the handle behind a driver.Instance, if it is one of this driver and runs.
+// owned is the handle behind a driver.Instance, if it is one of this driver and runs.
 func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
 	i, ok := inst.(*Instance)
 	if !ok || i.d != d {
@@ -205,23 +218,39 @@ func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
 
 // Pause implements driver.Pauser.
 func (d *Driver) Pause(ctx context.Context, inst driver.Instance) error {
-	return d.hold(ctx, inst, "pause")
+	return d.hold(ctx, inst, true)
 }
 
 // Resume implements driver.Pauser.
 func (d *Driver) Resume(ctx context.Context, inst driver.Instance) error {
-	return d.hold(ctx, inst, "resume")
+	return d.hold(ctx, inst, false)
 }
 
-func (d *Driver) hold(ctx context.Context, inst driver.Instance, verb string) error {
+func (d *Driver) hold(ctx context.Context, inst driver.Instance, still bool) error {
 	i, err := d.owned(inst)
 	if err != nil {
 		return err
 	}
 	i.state.Lock()
 	defer i.state.Unlock()
-	if err := d.command(ctx, pauseTimeout, i.box, nil, verb, i.box.ID); err != nil {
-		return fmt.Errorf("%s sandbox %s: %w", verb, i.box.ID, err)
+	_, err = i.pause(ctx, still)
+	return err
+}
+
+// pause holds the sandbox still, or lets it go on, and says whether it was
+// otherwise before. The caller holds i.state.
+func (i *Instance) pause(ctx context.Context, still bool) (changed bool, err error) {
+	verb := "resume"
+	if still {
+		verb = "pause"
 	}
-	return nil
+	now, err := i.d.state(i.box.ID) // of runsc, which refuses to do it twice
+	if err == nil && (now.Status == "paused") != still {
+		changed = true
+		err = i.d.command(ctx, pauseTimeout, i.box, nil, verb, i.box.ID)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s sandbox %s: %w", verb, i.box.ID, err)
+	}
+	return changed, nil
 }

@@ -56,6 +56,20 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
+func TestFinished(t *testing.T) {
+	d := testDriver(t)
+	b := testBox(t, d)
+	for text, want := range map[string]int{
+		"application exiting with exit status 9": 9, "application exiting with killed by signal 9": 137,
+		"application exiting with killed by signal 6 (core dumped)": 134, "nothing of the kind": -1,
+	} {
+		put(t, b.log("boot.log"), "I1129 15:45:51.739 1 boot.go:779] "+text+"\nmore\n")
+		if code, ok := d.finished(b); code != want || ok != (want >= 0) {
+			t.Errorf("%q: %d, %v", text, code, ok)
+		}
+	}
+}
+
 func TestLogsAreTrimmed(t *testing.T) {
 	d := testDriver(t)
 	b := testBox(t, d)

@@ -62,18 +62,18 @@ func (p process) handle() (*watch, error) {
 }
 
 // wait returns when the process has ended. If it was our child, it is taken off
-// the kernel's list, and its status is given.
-func (w *watch) wait() (status unix.WaitStatus, child bool, err error) {
+// the kernel's list.
+func (w *watch) wait() error {
 	conn, err := w.f.SyscallConn()
 	if err != nil {
-		return 0, false, err
+		return err
 	}
 	if err := conn.Read(ready); err != nil {
-		return 0, false, err
+		return err
 	}
-	// Until it is waited for, its number is not used again.
-	pid, err := unix.Wait4(w.PID, &status, unix.WNOHANG, nil)
-	return status, err == nil && pid == w.PID, nil
+	return conn.Control(func(fd uintptr) {
+		_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
+	})
 }
 
 // over says whether the process has ended.
@@ -119,7 +119,7 @@ func (p process) end(ctx context.Context) (was bool, err error) {
 	defer stop()
 	defer w.close()
 	w.kill()
-	if _, _, err := w.wait(); err != nil {
+	if err := w.wait(); err != nil {
 		return true, fmt.Errorf("process %d does not end: %w", p.PID, errors.Join(context.Cause(ctx), err))
 	}
 	return true, nil
@@ -183,7 +183,7 @@ func (d *Driver) disown(pid int) {
 // ours and those of others, are not touched.
 func (d *Driver) reapOrphans() {
 	for _, w := range d.orphans() {
-		_, _, _ = w.wait()
+		_ = w.wait()
 		w.close()
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/driver/drivertest"
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
@@ -190,6 +192,44 @@ func TestForkBomb(t *testing.T) {
 	guest.Do(t, drivertest.Call{Do: "echo"})
 	if s, err := inst.Stats(context.Background()); err != nil || s.PIDs > 230 {
 		t.Errorf("it uses %+v, %v", s, err)
+	}
+}
+
+// TestSnapshotOnFullDisk fails to save sandboxes, which must go on.
+func TestSnapshotOnFullDisk(t *testing.T) {
+	f := newFixture(t)
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=200k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(small, unix.MNT_DETACH) })
+	ctx := context.Background()
+	for id, stop := range map[string]bool{"ful1": false, "ful2": true} {
+		s := f.Spec
+		s.ID, s.LinkDir = id, filepath.Join(drivertest.Dir(t), "link")
+		link := drivertest.Listen(t, s.LinkDir)
+		p, err := f.Driver.Prepare(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inst, err := p.Restore(ctx, s.Limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.Accept(t).Do(t, drivertest.Call{Do: "keep", Path: "a", Text: "b"})
+		err = f.Driver.(driver.Snapshotter).Snapshot(ctx, inst, filepath.Join(small, "snapshot"), stop)
+		if !errors.Is(err, fault.NoSpace) {
+			t.Errorf("stop %v: a snapshot on a full disk: %v", stop, err)
+		}
+		if got := link.Accept(t).Do(t, drivertest.Call{Do: "kept", Path: "a"}); got != "b" {
+			t.Errorf("stop %v: its memory holds %q", stop, got)
+		}
+		if left, err := os.ReadDir(small); err != nil || len(left) > 0 {
+			t.Errorf("stop %v: left behind: %v, %v", stop, left, err)
+		}
+		if err := inst.Stop(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

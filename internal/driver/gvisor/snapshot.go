@@ -32,10 +32,12 @@ type mark struct {
 const markFile = "complete.json"
 
 // Snapshot implements driver.Snapshotter. dir must not exist, or be empty: it
-// appears whole or not at all. The files in it hold the sandbox's memory, with
-// every secret in it, and are for the daemon's user alone. Connections to host
-// sockets break, in the sandbox and in every copy; guests dial again.
-func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) (err error) {
+// appears whole or not at all, and until then is a hidden folder beside it. The
+// files in it hold the sandbox's memory, with every secret in it, and are for
+// the daemon's user alone. Connections to host sockets break, in the sandbox
+// and in every copy; guests dial again. A sandbox of which no snapshot could be
+// made goes on, also when stop is set.
+func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) error {
 	i, err := d.owned(inst)
 	if err != nil {
 		return err
@@ -45,47 +47,59 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 	}
 	i.state.Lock()
 	defer i.state.Unlock()
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-")
-	if err != nil {
-		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
-	}
-	defer os.RemoveAll(tmp)
-
-	args := []string{"--image-path=" + tmp, "--compression=none"}
-	if stop {
-		i.stopping.Store(true)
-	} else {
-		args = append(args, "--leave-running")
-	}
-	if err := d.command(ctx, checkpointTimeout, i.box, nil, "checkpoint", append(args, i.box.ID)...); err != nil {
-		select {
-		case <-i.done: // a failed checkpoint may have cost the sandbox its life
-		default:
-			i.stopping.Store(false)
-		}
-		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, d.explain(i.box, err))
-	}
-	m := mark{DiskMB: i.box.DiskMB, At: time.Now().UTC()}
-	if m.Made, err = d.Fingerprint(ctx); err != nil {
-		return err
-	}
-	if m.Bytes, err = size(tmp); err != nil {
-		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
-	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(tmp, markFile), data); err != nil {
-		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
-	}
-	if err := os.Rename(tmp, dir); err != nil {
+	if err := i.save(ctx, dir, stop); err != nil {
 		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
 	}
 	if stop {
 		return i.Stop(ctx)
 	}
 	return nil
+}
+
+// save writes a snapshot. With hold the sandbox stands still afterwards, unless
+// it fails. The caller holds i.state.
+func (i *Instance) save(ctx context.Context, dir string, hold bool) (failed error) {
+	d := i.d
+	m := mark{DiskMB: i.box.DiskMB, At: time.Now().UTC()}
+	var err error
+	if m.Made, err = d.Fingerprint(ctx); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+
+	// runsc would also end the sandbox after it was saved, but does so when
+	// saving has failed, too. So it is held, saved as one that goes on, and
+	// ended when the snapshot is whole.
+	if hold {
+		held, err := i.pause(ctx, true)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if failed != nil && held {
+				_, err := i.pause(context.WithoutCancel(ctx), false)
+				failed = errors.Join(failed, err)
+			}
+		}()
+	}
+	if err := d.command(ctx, checkpointTimeout, i.box, nil, "checkpoint", "--image-path="+tmp, "--compression=none", "--leave-running", i.box.ID); err != nil {
+		return d.explain(i.box, err)
+	}
+	if m.Bytes, err = size(tmp); err != nil {
+		return err
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(tmp, markFile), data); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
 }
 
 // readMark looks whether a folder can be restored here.

@@ -64,3 +64,45 @@ func TestLookupUser(t *testing.T) {
 		t.Errorf("without a passwd file: %+v %v", u, err)
 	}
 }
+
+// The end of a pipe may come together with the last of its bytes, and is then
+// told only once.
+func TestOutputsEndWithTheirLastBytes(t *testing.T) {
+	got := [2]string{}
+	o, ends, err := NewOutputs(func(stream int, b []byte) { got[stream] += string(b) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range ends {
+		if _, err := end.WriteString("last"); err != nil {
+			t.Fatal(err)
+		}
+		end.Close()
+	}
+	o.Run()
+	<-o.Done()
+	if got != [2]string{"last", "last"} {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestDrainTakesAllThatWasWritten(t *testing.T) {
+	n := 0
+	o, ends, err := NewOutputs(func(_ int, b []byte) { n += len(b) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	for i, end := range ends {
+		if _, err := end.Write(make([]byte, 60_000+i)); err != nil {
+			t.Fatal(err)
+		}
+		defer end.Close()
+	}
+	o.Lock()
+	o.Drain()
+	o.Unlock()
+	if n != 120_001 {
+		t.Errorf("%d bytes", n)
+	}
+}

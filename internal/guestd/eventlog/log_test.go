@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/guestd/eventlog"
@@ -116,6 +117,26 @@ func TestWholeFileIsBounded(t *testing.T) {
 	l.End(end)
 	if st, err := os.Stat(path); err != nil || st.Size() != 10_000 {
 		t.Errorf("%v %v", st, err)
+	}
+}
+
+func TestOldestWholeFilesGo(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 6 {
+		path := filepath.Join(dir, fmt.Sprintf("n%d.log", i))
+		l := eventlog.New(eventlog.Options{Head: 100, Tail: 100, Spill: &eventlog.Spill{Path: path, Max: 1 << 20, Keep: 3}})
+		for range 100 {
+			l.Output(eventlog.Stdout, bytes.Repeat([]byte("x"), 1000))
+		}
+		l.End(end)
+		at := time.Unix(int64(i), 0)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, _ := os.ReadDir(dir)
+	if len(list) != 3 || list[0].Name() != "n3.log" || list[2].Name() != "n5.log" {
+		t.Errorf("got %v", list)
 	}
 }
 

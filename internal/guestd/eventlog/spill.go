@@ -3,15 +3,19 @@ package eventlog
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Spill is the file that has the whole of an output of which only the start
-// and the end are kept in memory. It is made when the first byte is dropped.
+// and the end are kept in memory. It is made when the first byte is dropped,
+// and then the oldest such files of its folder go.
 type Spill struct {
 	Path string
 	Max  int64
+	Keep int // files in the folder, this one included; 0 for all
 
 	file    *os.File
 	written int64
@@ -30,6 +34,7 @@ func (s *Spill) open() bool {
 		return false
 	}
 	_ = os.Remove(s.Path)
+	s.prune()
 	f, err := os.OpenFile(s.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
 		s.failed = true
@@ -37,6 +42,33 @@ func (s *Spill) open() bool {
 	}
 	s.file = f
 	return true
+}
+
+// prune makes room for one more file. Names and times may be a program's doing,
+// which then loses files of its own.
+func (s *Spill) prune() {
+	if s.Keep == 0 {
+		return
+	}
+	dir := filepath.Dir(s.Path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	type old struct {
+		name string
+		at   time.Time
+	}
+	var files []old
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && filepath.Ext(e.Name()) == filepath.Ext(s.Path) {
+			files = append(files, old{e.Name(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(files, func(a, b old) int { return a.at.Compare(b.at) })
+	for i := 0; i <= len(files)-s.Keep; i++ {
+		_ = os.Remove(filepath.Join(dir, files[i].name))
+	}
 }
 
 func (s *Spill) write(b []byte) {

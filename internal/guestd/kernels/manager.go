@@ -45,6 +45,9 @@ const (
 	memoryShare    = 0.85 // of the sandbox's memory that one interpreter may take
 )
 
+// KeepFiles is how many files with whole outputs stay in the sandbox.
+const KeepFiles = 16
+
 // Config is what a manager needs.
 type Config struct {
 	Programs  string
@@ -511,7 +514,7 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 		Log: eventlog.New(eventlog.Options{
 			Head: guestapi.KeepHead, Tail: guestapi.KeepTail, Text: true, MaxOther: maxResults,
 			Spill: &eventlog.Spill{
-				Path: filepath.Join(m.cfg.OutputDir, fmt.Sprintf("execution-%d.log", number)), Max: guestapi.MaxOutputFile,
+				Path: filepath.Join(m.cfg.OutputDir, fmt.Sprintf("execution-%d.log", number)), Max: guestapi.MaxOutputFile, Keep: KeepFiles,
 			},
 		}),
 	}

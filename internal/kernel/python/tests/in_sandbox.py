@@ -75,7 +75,9 @@ def main() -> int:
         return subprocess.run([*runsc, "run", "--bundle", bundle, name], check=False).returncode
     finally:
         subprocess.run([*runsc, "delete", "--force", name], stderr=subprocess.DEVNULL, check=False)
-        shutil.rmtree(bundle, ignore_errors=True)
+        # runsc keeps an empty network namespace mounted in its state folder.
+        subprocess.run(["umount", bundle / "state" / "null-netns"], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(bundle)
 
 
 if __name__ == "__main__":
