@@ -71,8 +71,14 @@ test-go: build
 
 test-kernel test-sdk test-live test-examples: build venv
 
-test-kernel:
-	@true
+# The interpreter side, inside a sandbox over the template's own root filesystem.
+KERNEL_SITE := $(CURDIR)/.cache/kernel-site
+$(KERNEL_SITE)/.done: test/requirements.txt | venv
+	$(VENV)/bin/pip install -q --target $(KERNEL_SITE) --upgrade $$(grep '^pytest==' $<)
+	@touch $@
+test-kernel: $(KERNEL_SITE)/.done template
+	python3 internal/kernel/python/tests/in_sandbox.py --runsc $(BIN)/runsc --site $(KERNEL_SITE) --rootfs \
+		"$$($(BIN)/pandastack template ls --data-dir $(DATA) --json | python3 -c 'import json, sys; print(next(t["rootfs_path"] for t in json.load(sys.stdin) if t["name"] == "$(TEMPLATE)"))')" -q
 test-sdk:
 	$(VENV)/bin/pytest -q sdk/python/tests
 test-live:
