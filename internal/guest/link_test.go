@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -415,7 +416,7 @@ func TestEndlessAnswersAreCut(t *testing.T) {
 			if name == "nesting" {
 				piece = start
 			}
-			var sent int64
+			var sent atomic.Int64
 			c := hostile(t, func(w http.ResponseWriter, r *http.Request) {
 				if strings.HasPrefix(r.URL.Path, "/files") && r.Method == "GET" && r.URL.Path == "/files" {
 					w.Header().Set("Content-Range", "bytes 0-1/2")
@@ -424,7 +425,8 @@ func TestEndlessAnswersAreCut(t *testing.T) {
 				_, _ = io.WriteString(w, start)
 				for {
 					n, err := io.WriteString(w, piece)
-					if sent += int64(n); err != nil {
+					sent.Add(int64(n))
+					if err != nil {
 						return
 					}
 				}
@@ -449,8 +451,8 @@ func TestEndlessAnswersAreCut(t *testing.T) {
 					t.Errorf("%s took it", call)
 				}
 			}
-			if most := int64(3*(guestapi.MaxEventLine+guestapi.MaxJSONBody) + 64<<20); name != "blank lines" && sent > most {
-				t.Errorf("%d bytes were taken", sent)
+			if most := int64(3*(guestapi.MaxEventLine+guestapi.MaxJSONBody) + 64<<20); name != "blank lines" && sent.Load() > most {
+				t.Errorf("%d bytes were taken", sent.Load())
 			}
 		})
 	}

@@ -200,14 +200,20 @@ func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 // prepare writes the row, opens the link and has the driver create the
 // sandbox. The box comes with its turn taken; on failure nothing is left.
 func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*box, error) {
-	if err := m.cfg.Store.AddSandbox(context.WithoutCancel(ctx), row); err != nil {
-		return nil, err
-	}
 	b := newBox(row)
 	b.turn <- struct{}{}
+	// The box comes before the row: whoever finds the row in a list can kill it.
 	m.mu.Lock()
 	m.boxes[b.id] = b
 	m.mu.Unlock()
+	if err := m.cfg.Store.AddSandbox(context.WithoutCancel(ctx), row); err != nil {
+		b.gone = true
+		m.mu.Lock()
+		delete(m.boxes, b.id)
+		m.mu.Unlock()
+		b.unlock()
+		return nil, err
+	}
 
 	ctx, cancel := b.stoppable(ctx)
 	defer cancel()
