@@ -15,8 +15,9 @@ import (
 
 const (
 	keepAlive = 15 * time.Second
-	linger    = 2 * time.Millisecond // for which an event may wait for the next
-	batch     = 128                  // events in one write
+	linger    = 2 * time.Millisecond  // for which an event may wait for the next
+	patience  = 25 * time.Millisecond // for which the news that something has started may
+	batch     = 128                   // events in one write
 )
 
 // streamEvents answers with the events of a log as lines of JSON: with follow
@@ -60,6 +61,7 @@ type eventWriter struct {
 	buf    bytes.Buffer
 	unsent bool
 	since  time.Time // of the first that is not sent
+	output bool      // there is more to send than that it has started
 }
 
 // write reports false when the host is gone.
@@ -70,6 +72,7 @@ func (o *eventWriter) write(events []api.Event) bool {
 	o.buf.Reset()
 	for _, ev := range events {
 		encodeEvent(&o.buf, ev)
+		o.output = o.output || ev.Type != api.EventStarted
 	}
 	if !o.unsent {
 		o.unsent, o.since = true, time.Now()
@@ -87,7 +90,11 @@ func (o *eventWriter) wait(more, gone <-chan struct{}) bool {
 	for {
 		d := keepAlive
 		if o.unsent {
-			d = linger - time.Since(o.since)
+			d = linger
+			if !o.output {
+				d = patience
+			}
+			d -= time.Since(o.since)
 		}
 		if d <= 0 {
 			o.flush()
@@ -113,7 +120,7 @@ func (o *eventWriter) wait(more, gone <-chan struct{}) bool {
 }
 
 func (o *eventWriter) flush() {
-	o.unsent = false
+	o.unsent, o.output = false, false
 	if f, ok := o.w.(http.Flusher); ok {
 		f.Flush()
 	}

@@ -55,6 +55,7 @@ type watchdog struct {
 	busy    func() bool
 	tasks   func() int   // processes and threads
 	limit   atomic.Int64 // 0: none
+	left    int64        // at the last look
 	woken   chan struct{}
 }
 
@@ -75,19 +76,35 @@ func (w *watchdog) wake() {
 	}
 }
 
+// run looks again and again. When something has started it does not look at
+// once, which would cost every cell a look: what was left at the last one is
+// not used up sooner than it can be filled.
 func (w *watchdog) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var due time.Time
 	for {
-		var next <-chan time.Time
-		if wait := w.check(); wait > 0 {
-			next = time.After(wait)
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.woken:
-		case <-next:
+			if wait := w.patience(); due.IsZero() || time.Until(due) > wait {
+				due = time.Now().Add(wait)
+				timer.Reset(wait)
+			}
+		case <-timer.C:
+			due = time.Time{}
+			if wait := w.check(); wait > 0 {
+				due = time.Now().Add(wait)
+				timer.Reset(wait)
+			}
 		}
 	}
+}
+
+// patience is how long it may take until what is left could be used up.
+func (w *watchdog) patience() time.Duration {
+	return min(max(time.Duration(w.left)*time.Second/fillRate, sampleFastest), sampleBusy)
 }
 
 // check looks once, acts if it must, and says when to look again: the less
@@ -107,15 +124,15 @@ func (w *watchdog) check() time.Duration {
 		return sampleIdle
 	}
 	most := limit - max(limit/marginShare, marginLeast) - hiddenBase - int64(w.tasks())*hiddenPerTask
-	left := most - used
-	if left <= 0 {
+	w.left = most - used
+	if w.left <= 0 {
 		w.act(victims, used, most)
 		return sampleFastest
 	}
 	if !w.busy() {
 		return sampleIdle
 	}
-	return min(max(time.Duration(left)*time.Second/fillRate, sampleFastest), sampleBusy)
+	return w.patience()
 }
 
 // act ends the largest. All others are held still until its memory is free:
