@@ -120,6 +120,9 @@ func build(out, arch string) error {
 		}
 		replace[filepath.Join(module, pkg, "registered.go")] = path
 	}
+	if err := smallCopies(dir, module, replace); err != nil {
+		return err
+	}
 	overlay := filepath.Join(dir, "overlay.json")
 	data, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -137,6 +140,28 @@ func build(out, arch string) error {
 		return fmt.Errorf("build runsc: %w", err)
 	}
 	return errors.Join(os.Chmod(tmp, 0o755), os.Rename(tmp, out))
+}
+
+// copyUnit is how much a write to memory that is shared after a fork copies.
+const copyUnit = 64 << 10
+
+// smallCopies changes how much of a forked process's memory a write copies.
+// gVisor copies the 2 MiB around it, and so nearly all that an interpreter
+// has, since reference counts lie everywhere.
+func smallCopies(dir, module string, replace map[string]string) error {
+	const old = "copyAR = pseg.Range().Intersect(hugeMaskAR)\n"
+	file := filepath.Join(module, "pkg/sentry/mm/pma.go")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(text), old); n != 1 {
+		return fmt.Errorf("%s has the line that says how much a write copies %d times, not once", file, n)
+	}
+	changed := strings.Replace(string(text), old, fmt.Sprintf(
+		"copyAR = pseg.Range().Intersect(hostarch.AddrRange{Start: ar.Start &^ (%[1]d - 1), End: (ar.End + %[1]d - 1) &^ (%[1]d - 1)})\n", copyUnit), 1)
+	replace[file] = filepath.Join(dir, "pma.go")
+	return os.WriteFile(replace[file], []byte(changed), 0o600)
 }
 
 // link makes the gVisor module appear at a path outside the module cache, where
