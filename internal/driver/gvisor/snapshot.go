@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -137,7 +138,30 @@ func (d *Driver) Fingerprint(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("runsc %s, spec %s, processor %s", version, short(data), processor()), nil
+	build, err := buildID(d.runsc)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("runsc %s %s, spec %s, processor %s", version, build, short(data), processor()), nil
+}
+
+// buildID tells builds of one version apart, which may differ in how memory
+// lies in a snapshot.
+func buildID(program string) (string, error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return "", fmt.Errorf("runsc: %w", err)
+	}
+	defer f.Close()
+	note := f.Section(".note.go.buildid")
+	if note == nil {
+		return "", fmt.Errorf("%s has no build id: it was not built by go", program)
+	}
+	data, err := note.Data()
+	if err != nil {
+		return "", fmt.Errorf("runsc: %w", err)
+	}
+	return short(data), nil
 }
 
 func short(data []byte) string {
