@@ -111,7 +111,8 @@ type AssignRequest struct {
 	Reseed     bool              `json:"reseed"`
 	Entropy    []byte            `json:"entropy"` // 64 bytes
 	UnixNano   int64             `json:"unix_nano"`
-	Spares     int               `json:"spares"` // interpreters to keep forked ahead
+	Spares     int               `json:"spares"`             // interpreters to keep forked ahead
+	Rehearse   bool              `json:"rehearse,omitempty"` // let the spares act a cell, which brings their pages back; nobody waits yet
 }
 
 // AssignResponse reports each step.

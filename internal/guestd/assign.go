@@ -1,6 +1,7 @@
 package guestd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -81,6 +82,7 @@ func (a *Agent) assign(req guestapi.AssignRequest) guestapi.AssignResponse {
 		{"hostname", func() (string, error) { return a.assignHostname(req.Hostname) }},
 		{"machine_id", func() (string, error) { return a.assignMachineID(req.MachineID) }},
 		{"generation_file", func() (string, error) { return a.assignGeneration(req.Generation) }},
+		{"rehearsal", func() (string, error) { return a.rehearse(req.Rehearse) }},
 	} {
 		resp.Steps = append(resp.Steps, runStep(s.name, s.do))
 	}
@@ -202,8 +204,19 @@ func (a *Agent) assignMachineID(id string) (string, error) {
 	return "", replaceFile(filepath.Join(a.cfg.Etc, "machine-id"), id+"\n", 0o444)
 }
 
+func (a *Agent) rehearse(asked bool) (string, error) {
+	if !asked {
+		return "not asked for", nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stepTime)
+	defer cancel()
+	return "", a.kernels.Rehearse(ctx)
+}
+
 func (a *Agent) assignGeneration(generation int) (string, error) {
-	a.generation.Store(int64(generation))
+	if a.generation.Swap(int64(generation)) == int64(generation) {
+		return "as it was", nil
+	}
 	return strconv.Itoa(generation), replaceFile(a.cfg.GenerationFile, strconv.Itoa(generation)+"\n", 0o644)
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -585,6 +586,24 @@ func TestSparesAreTakenAndRefilled(t *testing.T) {
 		t.Errorf("%v spares after one was taken", spares())
 	}
 	eventually(t, "it is refilled", func() bool { return spares() == 2 })
+}
+
+func TestSparesRehearseAgainWhenAsked(t *testing.T) {
+	s := start(t)
+	s.warm(func(r *guestapi.WarmRequest) { r.Spares = 1 })
+	for i, asked := range []bool{true, false} {
+		var resp guestapi.AssignResponse
+		s.do("POST", "/assign", guestapi.AssignRequest{SandboxID: "sb", Generation: 1, Spares: 1, Rehearse: asked}, &resp)
+		if step := steps(resp)["rehearsal"]; !step.OK {
+			t.Errorf("%+v", step)
+		}
+		cid := strconv.Itoa(i)
+		s.context(cid)
+		events, _ := s.run(cid, "REHEARSED")
+		if _, x := s.run(cid, "REHEARSED"); (x.End == api.EndOK) != asked {
+			t.Errorf("asked %v: %+v", asked, events)
+		}
+	}
 }
 
 func TestZygoteThatDiesIsReplaced(t *testing.T) {

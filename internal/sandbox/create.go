@@ -274,7 +274,9 @@ func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wi
 // first calls after a restore are the slow ones. The random state is left for
 // assign to decide upon.
 func (m *Manager) introduce(ctx context.Context, b *box, client *guest.Client, t Template) error {
-	return m.tell(ctx, b, client, identity(b.get(), t))
+	req := identity(b.get(), t)
+	req.Rehearse = true
+	return m.tell(ctx, b, client, req)
 }
 
 // assignIntroduced is assign for a guest that knows its name already.

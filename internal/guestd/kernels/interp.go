@@ -46,6 +46,7 @@ type interp struct {
 	broken  error // what was wrong with its control channel
 	closed  bool
 	ready   chan struct{} // closed by the answer to init
+	acted   chan struct{} // gets the answer to rehearse
 	gone    chan struct{} // closed when it is of no use any more
 	left    chan struct{} // closed when its process has ended, too, as far as is known
 	once    sync.Once
@@ -74,7 +75,7 @@ func (e *exit) end(code int, signal syscall.Signal) {
 
 // newInterp makes our ends of the four channels, and the ends for the process.
 func newInterp() (*interp, []*os.File, error) {
-	k := &interp{ready: make(chan struct{}), gone: make(chan struct{}), left: make(chan struct{}), sink: discard{}}
+	k := &interp{ready: make(chan struct{}), acted: make(chan struct{}, 1), gone: make(chan struct{}), left: make(chan struct{}), sink: discard{}}
 	var theirs []*os.File
 	fail := func(err error) (*interp, []*os.File, error) {
 		k.closeFiles()
@@ -259,15 +260,21 @@ func (k *interp) fill() channelState {
 }
 
 func (k *interp) pass(f frame) {
-	if f.Op == "ready" {
+	switch f.Op {
+	case "ready":
 		select {
 		case <-k.ready:
 		default:
 			close(k.ready)
 		}
-		return
+	case "rehearsed":
+		select {
+		case k.acted <- struct{}{}:
+		default:
+		}
+	default:
+		k.sink.frame(f)
 	}
-	k.sink.frame(f)
 }
 
 // output passes on what was written to a stream. Before the first of a cell it
@@ -347,6 +354,20 @@ func (k *interp) init(ctx context.Context, f initFrame) error {
 	if err := k.send(f); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
+	return k.answered(ctx, k.ready)
+}
+
+// rehearse lets a spare do once more what it did when it was forked: after a
+// restore that brings back the pages a first cell needs.
+func (k *interp) rehearse(ctx context.Context) error {
+	if err := k.send(map[string]string{"op": "rehearse"}); err != nil {
+		return fmt.Errorf("rehearse: %w", err)
+	}
+	return k.answered(ctx, k.acted)
+}
+
+// answered waits for the answer of a spare.
+func (k *interp) answered(ctx context.Context, answer <-chan struct{}) error {
 	expired := make(chan struct{})
 	stop := make(chan struct{})
 	defer close(stop)
@@ -356,7 +377,7 @@ func (k *interp) init(ctx context.Context, f initFrame) error {
 		}
 	}()
 	select {
-	case <-k.ready:
+	case <-answer:
 		return nil
 	case <-k.gone:
 		return fmt.Errorf("the interpreter died at once: %s", k.fate())

@@ -332,6 +332,21 @@ func (m *Manager) Assign(l Limits) {
 	m.wantSpares()
 }
 
+// Rehearse lets the spares rehearse again, and ends those that can't.
+func (m *Manager) Rehearse(ctx context.Context) error {
+	m.mu.Lock()
+	spares := slices.Clone(m.spares)
+	m.mu.Unlock()
+	var errs []error
+	for _, k := range spares {
+		if err := k.rehearse(ctx); err != nil {
+			k.kill("")
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // all gives the contexts in order. The lock is held.
 func (m *Manager) all() []*Context {
 	list := make([]*Context, 0, len(m.order))

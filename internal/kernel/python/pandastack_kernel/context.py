@@ -68,6 +68,11 @@ class Context:
                 self._init(frame)
             elif frame["op"] == "run":
                 self._run(frame["id"], frame["code"])
+            elif frame["op"] == "rehearse":
+                self._link.mute = True
+                self._rehearse()
+                self._link.mute = False
+                self._link.send({"op": "rehearsed"})
             elif frame["op"] == "reseed":
                 randomness.reseed(base64.b64decode(frame["entropy"]))
 

@@ -225,6 +225,11 @@ class Context:
                 return event.frame
         raise AssertionError("unreachable")
 
+    def rehearse(self) -> None:
+        """Let a spare rehearse once more, as the agent does after a restore."""
+        self.send({"op": "rehearse"})
+        assert [event.kind for event in self.events()] == ["rehearsed"]
+
     def start(self, code: str) -> str:
         self._runs += 1
         run = f"r{self._runs}"
@@ -275,7 +280,7 @@ class Context:
             for event in new:
                 gathered.append(event)
                 yield event
-                if event.kind in ("end", "ready"):
+                if event.kind in ("end", "ready", "rehearsed"):
                     return
 
     def _drain(self, events: list[Event]) -> None:

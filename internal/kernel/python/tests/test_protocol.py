@@ -102,6 +102,21 @@ def test_programs_inherit_nothing_of_the_kernel(context):
     assert ran.stdout.strip() == "[] [0, 1, 2]"
 
 
+def test_a_spare_that_rehearsed_again_is_as_fresh_as_before(zygote):
+    spare = zygote.fork()
+    spare.rehearse()
+    spare.rehearse()
+    spare.init(cwd="/tmp")
+    ran = spare.run("In, Out, len(dir())")
+    first = [event.frame for event in ran.events if event.kind == "started"]
+    assert first[0]["count"] == 1
+    fresh = zygote.context()
+    assert ran.text == fresh.run("In, Out, len(dir())").text
+    assert ran.stdout == ran.stderr == ""
+    fresh.close()
+    spare.close()
+
+
 def test_the_rehearsal_of_a_spare_leaves_no_trace(context):
     ran = context.run("(In, Out, _, __, _i, sorted(k for k in globals() if not k.startswith('_')))")
     assert ran.events[0].frame["count"] == 1

@@ -148,6 +148,9 @@ class Kernel:
                 os.chdir(m["cwd"])
                 self.glob["INIT"] = m
                 self.send(op="ready")
+            elif m["op"] == "rehearse":
+                self.glob["REHEARSED"] = True
+                self.send(op="rehearsed")
             elif m["op"] == "reseed":
                 self.glob["SEED"] = m["entropy"]
             elif m["op"] == "run":
