@@ -3,13 +3,19 @@ package guestd
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/guestd/child"
 )
 
 func TestReadWelcome(t *testing.T) {
@@ -105,5 +111,14 @@ func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
 	}
 	if kills != 1 {
 		t.Errorf("%d victims", kills)
+	}
+}
+
+// A script of 200 kB for the shell is refused by gVisor with another error than by Linux.
+func TestArgumentThatIsTooLongForGVisor(t *testing.T) {
+	err := startError(&fs.PathError{Op: "start", Path: "/bin/bash", Err: syscall.ENAMETOOLONG}, guestapi.StartProcess{}, child.Spec{})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != api.CodeTooLarge || f.Hint == "" {
+		t.Errorf("got %v", err)
 	}
 }
