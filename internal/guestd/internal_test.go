@@ -122,3 +122,19 @@ func TestArgumentThatIsTooLongForGVisor(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// With 150 forks of an interpreter, 1780 MB as seen inside were 1930 MB of the
+// 2048 MB of the limit, and the next look came too late for the sandbox.
+func TestWatchdogActsInTimeOnForksOfAnInterpreter(t *testing.T) {
+	kills := 0
+	used := int64(1780 << 20)
+	w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) { return used, 0, nil },
+		func() []victim {
+			return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++; used = 160 << 20 }}}
+		}, func() bool { return true })
+	w.limit.Store(2048 << 20)
+	w.tasks = func() int { return 175 }
+	if w.check(); kills != 1 {
+		t.Errorf("%d victims", kills)
+	}
+}
