@@ -170,7 +170,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, sign
 p = subprocess.Popen(["sleep", "1000"])
 q = subprocess.Popen(["setsid", "-w", "sleep", "1000"], start_new_session=False)
 print(p.pid)
-while True: pass`, timeout(100))
+while True: pass`, timeout(2000))
 	if x.End != api.EndTimeout || x.Step != "kill" || x.StateSurvived {
 		t.Errorf("end %+v", x)
 	}
