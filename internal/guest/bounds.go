@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -21,9 +20,6 @@ const (
 	maxTraceback = 1 << 20
 	maxListed    = 1024 // processes; ended ones are kept for a while
 	maxEntries   = 100_000
-	maxTypes     = 64 // MIME types of one result
-	maxMetadata  = 64
-	maxDepth     = 64
 	maxSteps     = 32
 	maxBigLines  = 2 // lines above bigLine that are read at once from one guest
 	bigLine      = 256 << 10
@@ -183,22 +179,22 @@ func checkEvent(e *api.Event) error {
 }
 
 func checkData(data api.Bundle, meta map[string]json.RawMessage) error {
-	if len(data) == 0 || len(data) > maxTypes {
+	if len(data) == 0 || len(data) > guestapi.MaxTypes {
 		return fmt.Errorf("a result in %d types", len(data))
 	}
 	for t := range data {
-		if t == "" || len(t) > maxName {
+		if t == "" || len(t) > guestapi.MaxTypeName {
 			return fmt.Errorf("a result of type %q", cut(t, maxName))
 		}
 	}
-	if len(meta) > maxMetadata {
+	if len(meta) > guestapi.MaxMetadata {
 		return fmt.Errorf("a result with %d metadata entries", len(meta))
 	}
 	for k, v := range meta {
-		if len(k) > maxName {
+		if len(k) > guestapi.MaxTypeName {
 			return fmt.Errorf("a metadata key of %d bytes", len(k))
 		}
-		if d := depth(v); d > maxDepth {
+		if d := guestapi.Depth(v); d > guestapi.MaxDepth {
 			return fmt.Errorf("metadata nested %d deep", d)
 		}
 	}
@@ -233,24 +229,4 @@ func checkExecution(x *api.Execution) error {
 	// These travel in events of their own.
 	x.Stdout, x.Stderr, x.Results, x.ResultsMeta = "", "", nil, nil
 	return nil
-}
-
-// depth is how deep a JSON value is nested.
-func depth(raw json.RawMessage) int {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	deepest, now := 0, 0
-	for {
-		t, err := dec.Token()
-		if err != nil {
-			return deepest
-		}
-		if d, ok := t.(json.Delim); ok {
-			if d == '{' || d == '[' {
-				now++
-				deepest = max(deepest, now)
-			} else {
-				now--
-			}
-		}
-	}
 }

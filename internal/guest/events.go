@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -25,6 +26,8 @@ type Events struct {
 	lines  *bufio.Reader
 	last   int64 // number of the event before
 	ended  bool
+
+	release func() // of the place of a big line that Next gave last
 }
 
 var errStreamIdle = fault.New(api.CodeTimeout, "the sandbox has fallen silent").
@@ -40,13 +43,14 @@ func (c *Client) events(ctx context.Context, in call, after int64) (*Events, err
 		return nil, err
 	}
 	return &Events{
-		client: c, ctx: ctx, cancel: cancel, done: done, idle: idle,
+		release: func() {}, client: c, ctx: ctx, cancel: cancel, done: done, idle: idle,
 		lines: bufio.NewReaderSize(resp.Body, 16<<10), last: after,
 	}, nil
 }
 
 // Next waits for the next event. After the end or the exit of what is followed
-// it gives io.EOF.
+// it gives io.EOF. While the reader is busy with a big event, which takes as
+// long as it likes, it has one of the few places for them.
 func (e *Events) Next() (api.Event, error) {
 	for {
 		if e.ended {
@@ -89,8 +93,9 @@ func (e *Events) why(err error) error {
 // read gives one event; false for a blank line.
 func (e *Events) read() (api.Event, bool, error) {
 	var event api.Event
+	e.release()
 	line, release, err := e.line()
-	defer release()
+	e.release = sync.OnceFunc(release)
 	if err != nil {
 		return event, false, err
 	}
@@ -115,8 +120,10 @@ func (e *Events) line() (line []byte, release func(), err error) {
 			return part, release, nil
 		}
 		if len(line) <= bigLine && len(line)+len(part) > bigLine {
+			e.idle.Stop() // it is us who are waiting, not for the guest
 			select {
 			case e.client.big <- struct{}{}:
+				e.idle.Reset(streamIdle)
 				release = func() { <-e.client.big }
 			case <-e.ctx.Done():
 				return nil, release, context.Cause(e.ctx)
@@ -139,6 +146,7 @@ func (e *Events) line() (line []byte, release func(), err error) {
 func (e *Events) Close() error {
 	e.idle.Stop()
 	e.cancel(context.Canceled)
+	e.release()
 	e.done()
 	return nil
 }

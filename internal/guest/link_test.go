@@ -530,6 +530,46 @@ func TestLyingEventsAreRefused(t *testing.T) {
 }
 
 // What an event may hold beside the fields of its type does not get through.
+// Streams whose readers are slow hold an event each. Of a guest that sends big
+// ones only few may be held at once.
+func TestFewBigEventsAreHeldAtOnce(t *testing.T) {
+	c := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "{\"seq\":1,\"type\":\"stdout\",\"text\":%q}\n", strings.Repeat("x", 1<<20))
+		fmt.Fprintln(w, `{"seq":2,"type":"stdout","text":"small"}`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var streams []*guest.Events
+	for range 3 {
+		e, err := c.Attach(ctx, "c", "e", 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		streams = append(streams, e)
+	}
+	for _, e := range streams[:2] {
+		if _, err := e.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	third := make(chan error, 1)
+	go func() { _, err := streams[2].Next(); third <- err }()
+	select {
+	case err := <-third:
+		t.Fatalf("a third big event was taken: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if e, err := streams[0].Next(); err != nil || e.Text != "small" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if err := <-third; err != nil {
+		t.Errorf("after one was let go of: %v", err)
+	}
+}
+
 func TestEventsHoldOnlyTheirFields(t *testing.T) {
 	c := hostile(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, `{"seq":1,"type":"stdout","text":"x","execution":{"end":"ok"},"exit":{"exit_code":1},"pid":7,"prompt":"p"}`)

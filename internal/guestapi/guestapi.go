@@ -70,6 +70,12 @@ const (
 	KeepHead      = 256 << 10 // bytes of each output stream that are kept from its start
 	KeepTail      = 768 << 10 // and from its end
 	MaxOutputFile = 64 << 20  // of the file that keeps the whole
+
+	// Of one result; what is above is left out in the guest and refused by the host.
+	MaxTypes    = 64  // MIME types
+	MaxTypeName = 128 // bytes of one's name, and of a key of the metadata
+	MaxMetadata = 64  // entries
+	MaxDepth    = 64  // to which metadata may be nested
 )
 
 // Hello is the guest's half of the handshake.

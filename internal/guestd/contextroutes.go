@@ -26,6 +26,10 @@ func (a *Agent) createContext(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	if len(a.kernels.List()) > 0 && !a.watchdog.room(contextRoom) {
+		return fault.New(api.CodeConflict, "there is no memory left for another context").
+			WithHint("close some of the others, or create the sandbox with more memory_mb")
+	}
 	c, err := a.kernels.Create(r.Context(), req)
 	if err != nil {
 		return err
@@ -88,8 +92,7 @@ func (a *Agent) postExecution(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.watchdog.wake()
-	streamEvents(w, r, ex.Log, req.After, req.Follow)
-	return nil
+	return streamEvents(w, r, ex.Log, req.After, req.Follow)
 }
 
 func (a *Agent) getExecution(w http.ResponseWriter, r *http.Request) error {
@@ -101,8 +104,7 @@ func (a *Agent) getExecution(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	streamEvents(w, r, ex.Log, after, follow)
-	return nil
+	return streamEvents(w, r, ex.Log, after, follow)
 }
 
 func (a *Agent) interruptExecution(w http.ResponseWriter, r *http.Request) error {

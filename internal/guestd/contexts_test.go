@@ -167,7 +167,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, sign
 p = subprocess.Popen(["sleep", "1000"])
 q = subprocess.Popen(["setsid", "-w", "sleep", "1000"], start_new_session=False)
 print(p.pid)
-while True: pass`, timeout(100))
+while True: pass`, timeout(2000))
 	if x.End != api.EndTimeout || x.Step != "kill" || x.StateSurvived {
 		t.Errorf("end %+v", x)
 	}
@@ -300,6 +300,14 @@ func TestAttachFromANumber(t *testing.T) {
 		t.Errorf("field %q", e.Field)
 	}
 	s.fails("GET", "/contexts/default/executions/none", nil, 404, api.CodeNotFound)
+	for _, after := range []int64{all[len(all)-1].Seq, 1 << 40} {
+		for _, follow := range []string{"", "&follow=1"} {
+			e := s.fails("GET", fmt.Sprintf("/contexts/default/executions/e1?after=%d%s", after, follow), nil, 400, api.CodeInvalid)
+			if e.Field != "after" || !strings.Contains(e.Message, "the last one is") {
+				t.Errorf("after %d: %+v", after, e)
+			}
+		}
+	}
 }
 
 func TestCellGoesOnWhenTheHostIsGone(t *testing.T) {
@@ -565,6 +573,36 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 }
 
+// The host refuses an event with more than was agreed, and with it the whole
+// execution, so none must leave the guest.
+func TestResultsDescribedInTooManyWaysAreCut(t *testing.T) {
+	s := warmed(t)
+	events, x := s.run("default", `
+show(**{"text/plain": "words", **{"type/%d" % i: "v" for i in range(100)}})
+show(**{"text/plain": "words", "t" * 129: "v"})
+def deep(n): return [deep(n - 1)] if n else []
+kernel.send(op="result", id=kernel.id, data={"text/plain": "words"}, last=False,
+            metadata={"deep": deep(100), "m" * 200: 1, **{"k%d" % i: i for i in range(100)}})
+`)
+	var results []api.Event
+	for _, ev := range events {
+		if ev.Type == api.EventResult {
+			results = append(results, ev)
+		}
+	}
+	if x.End != api.EndOK || len(results) != 3 {
+		t.Fatalf("%d results, %+v", len(results), x)
+	}
+	for i, n := range []int{guestapi.MaxTypes, 1} {
+		if r := results[i]; len(r.Data) != n || !strings.HasPrefix(r.Data["text/plain"], "words\n[") {
+			t.Errorf("%d types, %q", len(r.Data), r.Data["text/plain"])
+		}
+	}
+	if m := results[2].Metadata; len(m) != guestapi.MaxMetadata || m["deep"] != nil || string(m["k0"]) != "0" || results[2].Data["text/plain"] != "words" {
+		t.Errorf("%d entries of metadata, %v", len(m), results[2].Data)
+	}
+}
+
 func TestSparesAreTakenAndRefilled(t *testing.T) {
 	s := start(t)
 	s.warm(func(r *guestapi.WarmRequest) { r.Spares = 2 })
@@ -667,6 +705,22 @@ func TestWatchdogEndsTheLargestContextOnly(t *testing.T) {
 		t.Errorf("the other context is harmed: %+v", events)
 	}
 	s.freshInterpreter("default")
+}
+
+// Idle contexts take memory, too. One more than fits would cost the sandbox.
+func TestNoContextIsMadeWithoutMemoryForIt(t *testing.T) {
+	var used memoryGauge
+	s := start(t, func(c *guestd.Config) { c.Memory = used.read })
+	s.warm()
+	s.do("POST", "/assign", guestapi.AssignRequest{SandboxID: "sb", Generation: 1, MemoryMB: 2048}, nil)
+	used.set(1750 << 20)
+	s.context("first") // a sandbox without any is of no use
+	e := s.fails("POST", "/contexts", api.CreateContextRequest{ID: "second"}, 409, api.CodeConflict)
+	if !strings.Contains(e.Message, "memory") || e.Hint == "" {
+		t.Errorf("got %+v", e)
+	}
+	used.set(500 << 20)
+	s.context("second")
 }
 
 func TestKernelsHaveASoftLimitOfMemory(t *testing.T) {

@@ -274,6 +274,26 @@ func TestFolders(t *testing.T) {
 	s.fails("GET", at("/files/stat", filepath.Join(s.dir, "a")), nil, 404, api.CodeNotFound)
 }
 
+// In gVisor the links of /proc can be walked through even when they are not to
+// be followed: removing /proc emptied the root.
+func TestNothingIsRemovedThroughProc(t *testing.T) {
+	s := start(t)
+	link := filepath.Join(s.dir, "link")
+	if err := os.Symlink("/proc", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/proc/self/root", "/proc/self/cwd", "/proc/1", filepath.Join(link, "1", "root")} {
+		e := s.fails("DELETE", at("/files", path)+"&recursive=1", nil, 403, api.CodeDenied)
+		if !strings.Contains(e.Message, "cannot be removed") {
+			t.Errorf("%s: %q", path, e.Message)
+		}
+	}
+	s.do("DELETE", at("/files", link)+"&recursive=1", nil, nil)
+	if _, err := os.Lstat(link); err == nil {
+		t.Error("a link to /proc cannot be removed")
+	}
+}
+
 func TestListingIsBounded(t *testing.T) {
 	s := start(t)
 	dir := filepath.Join(s.dir, "many")

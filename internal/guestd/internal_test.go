@@ -3,13 +3,19 @@ package guestd
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/guestd/child"
 )
 
 func TestReadWelcome(t *testing.T) {
@@ -104,6 +110,31 @@ func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
 		w.check()
 	}
 	if kills != 1 {
+		t.Errorf("%d victims", kills)
+	}
+}
+
+// A script of 200 kB for the shell is refused by gVisor with another error than by Linux.
+func TestArgumentThatIsTooLongForGVisor(t *testing.T) {
+	err := startError(&fs.PathError{Op: "start", Path: "/bin/bash", Err: syscall.ENAMETOOLONG}, guestapi.StartProcess{}, child.Spec{})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != api.CodeTooLarge || f.Hint == "" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// With 150 forks of an interpreter, 1780 MB as seen inside were 1930 MB of the
+// 2048 MB of the limit, and the next look came too late for the sandbox.
+func TestWatchdogActsInTimeOnForksOfAnInterpreter(t *testing.T) {
+	kills := 0
+	used := int64(1780 << 20)
+	w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) { return used, 0, nil },
+		func() []victim {
+			return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++; used = 160 << 20 }}}
+		}, func() bool { return true })
+	w.limit.Store(2048 << 20)
+	w.tasks = func() int { return 175 }
+	if w.check(); kills != 1 {
 		t.Errorf("%d victims", kills)
 	}
 }

@@ -219,7 +219,7 @@ func startError(err error, req guestapi.StartProcess, spec child.Spec) error {
 	case errors.Is(err, syscall.EAGAIN):
 		return fault.Wrap(err, api.CodeRateLimited, "the sandbox runs as many processes as it may").
 			WithHint("end some of them first")
-	case errors.Is(err, syscall.E2BIG):
+	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.ENAMETOOLONG): // the latter is gVisor's word for an argument
 		return fault.Wrap(err, api.CodeTooLarge, "the command and its environment are too large for the system").
 			WithHint("an argument has at most 128 KiB: write a file and run that")
 	case errors.Is(err, syscall.ENOMEM):

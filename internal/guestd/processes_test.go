@@ -246,6 +246,12 @@ func TestCommandRequestsAreChecked(t *testing.T) {
 		}
 	}
 	s.fails("POST", "/processes", guestapi.StartProcess{Argv: []string{"true", strings.Repeat("x", 300_000)}}, 413, api.CodeTooLarge)
+	// An error may quote what was asked for, but not at such a length that the host does not read it.
+	for _, name := range []string{strings.Repeat("x", 300_000), "/" + strings.Repeat("x", 300_000)} {
+		if e := s.fails("POST", "/processes", guestapi.StartProcess{Argv: []string{name}}, 400, api.CodeInvalid); len(e.Message) > 4<<10 {
+			t.Errorf("an error of %d bytes", len(e.Message))
+		}
+	}
 	// Just as much as the system takes arrives whole.
 	events, _ := s.shell("echo ${#1}", func(r *guestapi.StartProcess) { r.Argv = append(r.Argv, "sh", strings.Repeat("x", 120_000)) })
 	if text(events, "stdout") != "120000\n" {

@@ -55,8 +55,7 @@ func (a *Agent) processEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	streamEvents(w, r, p.log, after, follow)
-	return nil
+	return streamEvents(w, r, p.log, after, follow)
 }
 
 func (a *Agent) writeStdin(w http.ResponseWriter, r *http.Request) error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -110,6 +111,17 @@ var statuses = map[api.Code]int{
 	api.CodeNoSpace:     http.StatusInsufficientStorage,
 }
 
+// maxWords is how long the words of an error may be. They may quote what was
+// asked for, at any length, and the host reads no more than some.
+const maxWords = 2 << 10
+
+func short(words string) string {
+	if len(words) <= maxWords {
+		return words
+	}
+	return strings.ToValidUTF8(words[:maxWords], "") + "…"
+}
+
 func (a *Agent) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // the head of the answer is out already: break the stream
@@ -119,6 +131,7 @@ func (a *Agent) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, &f) {
 		body = api.Error{Message: f.Message, Code: f.Code, Hint: f.Hint, Field: f.Field}
 	}
+	body.Message, body.Hint = short(body.Message), short(body.Hint)
 	status, ok := statuses[body.Code]
 	if !ok {
 		status = http.StatusInternalServerError

@@ -21,8 +21,13 @@ const (
 )
 
 // streamEvents answers with the events of a log as lines of JSON: with follow
-// as they happen, without it what was kept, once the end has come.
-func streamEvents(w http.ResponseWriter, r *http.Request, log *eventlog.Log, after int64, follow bool) {
+// as they happen, without it what was kept, once the end has come. A number
+// after which nothing can come is refused: an answer without its end would
+// look broken.
+func streamEvents(w http.ResponseWriter, r *http.Request, log *eventlog.Log, after int64, follow bool) error {
+	if last, ended := log.Last(); after > last || ended && after == last {
+		return fault.InvalidField("after", "there is no event after number %d: the last one is %d", after, last)
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := &eventWriter{w: w, unsent: true, since: time.Now()}
@@ -34,7 +39,7 @@ func streamEvents(w http.ResponseWriter, r *http.Request, log *eventlog.Log, aft
 				break
 			}
 			if !out.wait(more, gone) {
-				return
+				return nil
 			}
 		}
 	}
@@ -42,13 +47,13 @@ func streamEvents(w http.ResponseWriter, r *http.Request, log *eventlog.Log, aft
 	for {
 		events, more, end := cursor.Next(batch)
 		if !out.write(events) {
-			return
+			return nil
 		}
 		if end {
-			return
+			return nil
 		}
 		if len(events) < batch && !out.wait(more, gone) {
-			return
+			return nil
 		}
 	}
 }

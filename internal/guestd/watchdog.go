@@ -25,14 +25,19 @@ const (
 	marginLeast = 32 << 20
 
 	// The limit also holds what gVisor itself needs, which it does not show in
-	// here: measured with a hundred processes that sleep.
+	// here: measured with 150 forks of an interpreter that sleep, which is what a
+	// fork bomb in a cell makes. Small programs hide less than half of that.
 	hiddenBase    = 40 << 20
-	hiddenPerTask = 400 << 10
+	hiddenPerTask = 900 << 10
 
 	sampleFastest = 2 * time.Millisecond
 	sampleBusy    = 100 * time.Millisecond
 	sampleIdle    = 2 * time.Second
 	fillRate      = 4 << 30 // bytes a second that a program may take at most, we suppose
+
+	// contextRoom is what must be free for another context: a fork of the warm
+	// interpreter soon has 50 MB of its own, and the spare in its place as much.
+	contextRoom = 96 << 20
 
 	killPatience = time.Second
 	growth       = 24 << 20 // by which use may rise while a victim's memory is being freed
@@ -123,7 +128,7 @@ func (w *watchdog) check() time.Duration {
 		w.log.Error("the memory watchdog is blind", "error", err)
 		return sampleIdle
 	}
-	most := limit - max(limit/marginShare, marginLeast) - hiddenBase - int64(w.tasks())*hiddenPerTask
+	most := w.most(limit)
 	w.left = most - used
 	if w.left <= 0 {
 		w.act(victims, used, most)
@@ -133,6 +138,22 @@ func (w *watchdog) check() time.Duration {
 		return sampleIdle
 	}
 	return w.patience()
+}
+
+// most is what programs may use of a limit.
+func (w *watchdog) most(limit int64) int64 {
+	return limit - max(limit/marginShare, marginLeast) - hiddenBase - int64(w.tasks())*hiddenPerTask
+}
+
+// room reports whether so much more may be used. Idle contexts are all alike,
+// so that the watchdog would only end one for the next.
+func (w *watchdog) room(bytes int64) bool {
+	limit := w.limit.Load()
+	if limit == 0 {
+		return true
+	}
+	used, _, err := w.memory()
+	return err != nil || used+bytes <= w.most(limit)
 }
 
 // act ends the largest. All others are held still until its memory is free:

@@ -73,11 +73,24 @@ func explain(err error) error {
 		if wrong.Field == "" {
 			return fault.New(api.CodeInvalid, "the body must be a JSON object, not %s", wrong.Value)
 		}
-		return fault.InvalidField(wrong.Field, "%s must be %s, not %s", wrong.Field, jsonName(wrong.Type), wrong.Value)
+		field := jsonField(wrong.Field)
+		return fault.InvalidField(field, "%s must be %s, not %s", field, jsonName(wrong.Type), wrong.Value)
 	}
 	// Types that decode themselves say "cmd must be …".
 	field, _, _ := strings.Cut(err.Error(), " ")
 	return fault.InvalidField(field, "%s", err.Error())
+}
+
+// jsonField leaves out the Go types that a field is embedded from: no field of
+// the API begins with a capital.
+func jsonField(path string) string {
+	for {
+		first, rest, nested := strings.Cut(path, ".")
+		if !nested || first == "" || first[0] < 'A' || first[0] > 'Z' {
+			return path
+		}
+		path = rest
+	}
 }
 
 // jsonName is what a Go type is called in JSON.

@@ -253,6 +253,7 @@ func TestContexts(t *testing.T) {
 		{name: "run nothing", method: "POST", path: path + "/c-1/run", body: `{}`, status: 400, code: api.CodeInvalid, field: "code"},
 		{name: "run an empty cell", method: "POST", path: path + "/c-1/run", body: `{"code":""}`, status: 200, calls: []string{`run c-1 "" 0`}},
 		{name: "run with a negative deadline", method: "POST", path: path + "/c-1/run", body: `{"code":"1","timeout_ms":-5}`, status: 400, code: api.CodeInvalid, field: "timeout_ms"},
+		{name: "run with an execution id that is a number", method: "POST", path: path + "/c-1/run", body: `{"code":"1","execution_id":5}`, status: 400, code: api.CodeInvalid, field: "execution_id"},
 		{name: "run with a bad execution id", method: "POST", path: path + "/c-1/run", body: `{"code":"1","execution_id":"../x"}`, status: 400, code: api.CodeInvalid, field: "execution_id"},
 		{name: "stream", method: "POST", path: path + "/c-1/run/stream", body: `{"code":"7"}`, stub: stub{events: events}, status: 200, calls: []string{`stream c-1 "7"`}, want: []string{
 			"id: 1\nevent: started\ndata: {\"execution_id\":\"e\",\"execution_count\":1}\n\n",

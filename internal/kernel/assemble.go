@@ -65,6 +65,9 @@ func (a *assembly) result(e api.Event) {
 	for t, data := range e.Data {
 		size += len(t) + len(data)
 	}
+	for k, v := range e.Metadata {
+		size += len(k) + len(v)
+	}
 	if len(a.last)+len(a.shown) >= maxResults || a.size+size > maxResultsBytes {
 		a.full = true
 		return

@@ -293,6 +293,14 @@ func (l *Log) Waiting() (more <-chan struct{}, ended bool) {
 	return l.more, l.ended
 }
 
+// Last is the number of the newest event, 0 before the first, and whether none
+// will come again.
+func (l *Log) Last() (seq int64, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seq, l.ended
+}
+
 // Size is about how much memory the log holds.
 func (l *Log) Size() int {
 	l.mu.Lock()

@@ -276,6 +276,9 @@ func Remove(path string, recursive bool) error {
 	if _, err := os.Lstat(path); err != nil {
 		return Explain(err, "path", path)
 	}
+	if ofKernel(path) {
+		return fault.New(api.CodeDenied, "%s cannot be removed: it is not on a disk, the kernel shows it", path)
+	}
 	var err error
 	if recursive {
 		err = os.RemoveAll(path)
@@ -287,6 +290,22 @@ func Remove(path string, recursive bool) error {
 			WithHint("recursive=1 removes it with all that is in it")
 	}
 	return Explain(err, "path", path)
+}
+
+// ofKernel reports whether a path lies under /proc or /sys. Removing all in
+// there removes nothing of it, but would reach through its links, root and cwd
+// of every process, what they lead to.
+func ofKernel(path string) bool {
+	for _, p := range []string{filepath.Dir(path), path} {
+		if st, err := os.Lstat(p); err == nil && p == path && st.Mode()&fs.ModeSymlink != 0 {
+			continue // of a link only where it lies counts
+		}
+		var fs unix.Statfs_t
+		if unix.Statfs(p, &fs) == nil && (fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.SYSFS_MAGIC) {
+			return true
+		}
+	}
+	return false
 }
 
 // Move renames a file or folder, and makes the folders above its new place.

@@ -77,7 +77,8 @@ func (ex *Execution) frame(f frame) {
 		ex.started()
 	case "result":
 		ex.Log.Flush()
-		ex.Log.Add(api.Event{Type: api.EventResult, Data: f.Data, Metadata: f.Metadata, IsLastExpression: f.Last}, f.size)
+		data, meta := bounded(f.Data, f.Metadata)
+		ex.Log.Add(api.Event{Type: api.EventResult, Data: data, Metadata: meta, IsLastExpression: f.Last}, f.size)
 	case "input_request":
 		ex.Log.Flush()
 		ex.Log.Add(api.Event{Type: api.EventInputRequest, Prompt: f.Prompt}, f.size)

@@ -511,7 +511,11 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 	m.mu.Lock()
 	if old, ok := m.seen[req.ExecutionID]; ok {
 		m.mu.Unlock()
-		if old.digest != digest || old.context != cid {
+		if old.context != cid {
+			return nil, fault.New(api.CodeConflict, "the execution id %s was used in the context %s", req.ExecutionID, old.context).
+				WithHint("every execution needs an id of its own")
+		}
+		if old.digest != digest {
 			return nil, fault.New(api.CodeConflict, "the execution id %s was used for other code", req.ExecutionID).
 				WithHint("every execution needs an id of its own")
 		}
