@@ -70,6 +70,18 @@ def mem_available_mb() -> float:
     raise RuntimeError("/proc/meminfo has no MemAvailable")
 
 
+def settled_mb() -> float:
+    """MemAvailable once it has stopped moving: what ended a moment ago is still being freed."""
+    before = mem_available_mb()
+    for _ in range(30):
+        time.sleep(1)
+        now = mem_available_mb()
+        if abs(now - before) < 8:
+            return now
+        before = now
+    return before
+
+
 def show(lines: list[Line]) -> str:
     def fig(f: Figure | None) -> str:
         if f is None:

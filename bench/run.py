@@ -23,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 
 import baselines  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from figures import Figure, Line, mem_available_mb, save, show, timed  # noqa: E402
+from figures import Figure, Line, save, settled_mb, show, timed  # noqa: E402
 from pandastack import PandastackError, Sandbox  # noqa: E402
 
 # What both sides import: the template's interpreter has at least these loaded when it is restored.
@@ -189,14 +189,12 @@ class Bench:
         try:
             warm = self.create(d)  # what the first one brings into the page cache is not a sandbox's own
             warm.run_code("1+1")
-            time.sleep(1)
-            before = mem_available_mb()
+            before = settled_mb()
             for _ in range(20):
                 sb = self.create(d)
                 sb.run_code("1+1")
                 boxes.append(sb)
-            time.sleep(2)
-            each = (before - mem_available_mb()) / 20
+            each = (before - settled_mb()) / 20
             with open(f"/proc/{d.process.pid}/status") as f:
                 rss = int(next(l for l in f if l.startswith("VmRSS:")).split()[1]) / 1024
         finally:
@@ -204,12 +202,12 @@ class Bench:
                 sb.kill()
             d.stop()
             d.remove()
-        before = mem_available_mb()
+        before = settled_mb()
         hosts = [subprocess.Popen([sys.executable, "-c", f"import {', '.join(MODULES)}; print(1, flush=True); input()"],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(20)]
         for p in hosts:
             p.stdout.readline()
-        host = (before - mem_available_mb()) / 20
+        host = (before - settled_mb()) / 20
         for p in hosts:
             p.communicate(b"\n")
         self.add(Line("memory of an idle sandbox that ran a cell", Figure([each], "MB"), "a host python3 with the imports", Figure([host], "MB"), "≤ 180 MB", each <= 180))
