@@ -143,7 +143,7 @@ func build(out, arch string) error {
 }
 
 // copyUnit is how much a write to memory that is shared after a fork copies.
-const copyUnit = 64 << 10
+const copyUnit = 512 << 10
 
 // smallCopies changes how much of a forked process's memory a write copies.
 // gVisor copies the 2 MiB around it, and so nearly all that an interpreter
