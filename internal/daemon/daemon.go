@@ -16,6 +16,8 @@ import (
 	"os"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/config"
@@ -62,7 +64,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
-	drv, err := newDriver(cfg, "gvisor", log)
+	drv, err := newDriver(cfg, sandboxDir, log)
 	if err != nil {
 		return err
 	}
@@ -119,6 +121,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		}
 	}()
 	go sweepTemplates(running, cfg, manager, log)
+	go supervise(running, manager.Adopted, url, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
 		sur.Started(started)
@@ -129,6 +132,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	case err = <-ended:
 	}
 	log.Info("stopping")
+	notify(log, systemd.SdNotifyStopping)
 
 	// New requests are refused and those in progress get a while; then they are
 	// cut. Cells and processes go on: the next daemon finds them.
