@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -61,6 +62,7 @@ func (a *app) report(err error) int {
 		return int(f)
 	}
 	body, code := explain(err)
+	body.Message = strings.TrimPrefix(body.Message, "pandastack: ") // as the SDK's errors begin, too
 	if a.flags.JSON {
 		raw, _ := json.Marshal(body) // of strings alone
 		fmt.Fprintln(a.Err, string(raw))
