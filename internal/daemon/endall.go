@@ -20,8 +20,8 @@ import (
 // ids of the users' sandboxes that it ended. A daemon that still runs, or a
 // build, is an error of kind fault.Conflict.
 func EndAll(ctx context.Context, cfg *config.Config, log *slog.Logger) (ended []string, err error) {
-	if _, err := os.Stat(filepath.Join(cfg.DataDir, sandboxDir)); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // there never was one
+	if _, err := os.Stat(runDir(cfg)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // there never was a daemon
 	}
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
