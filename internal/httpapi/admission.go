@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -26,8 +27,9 @@ func (s *Server) authenticated(next handler) handler {
 		if !ok || who.Owner == "" { // the domain takes no owner for the administrator
 			return errUnauthenticated
 		}
-		stateOf(r.Context()).who = who
-		return next(w, r)
+		st := stateOf(r.Context())
+		st.who = who
+		return next(w, r.WithContext(caller.With(r.Context(), caller.Caller{RequestID: st.id, Key: who.Prefix})))
 	}
 }
 

@@ -44,7 +44,6 @@ type Store interface {
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
-	AddEvent(ctx context.Context, e store.Event) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -55,6 +54,8 @@ type Config struct {
 	Driver    driver.Driver
 	Store     Store
 	Templates Templates
+	Journal   Journal // nil keeps no events
+	Metrics   Metrics // nil counts nothing
 	Logger    *slog.Logger
 	Now       func() time.Time // time.Now
 	RunDir    string           // holds a link folder for each sandbox; in the data directory
@@ -102,6 +103,12 @@ func (c *Config) fill() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Journal == nil {
+		c.Journal = noJournal{}
+	}
+	if c.Metrics == nil {
+		c.Metrics = noMetrics{}
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -65,6 +65,7 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	if err := m.cfg.Store.Expire(ctx, row.ID, reasonTTL, m.cfg.Now()); err != nil {
 		return ignoreStale(err)
 	}
+	m.noteEnding(b.get(), ending{reason: reasonTTL})
 	b.mu.Lock()
 	b.row.State, b.row.EndReason = store.Stopping, reasonTTL
 	b.mu.Unlock()
