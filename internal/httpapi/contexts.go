@@ -216,7 +216,10 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 	return s.events(w, r, s.Kernels.Attach(r.Context(), owner(r), id, cid, eid, after, true))
 }
 
-func (s *Server) languages(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) languages(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.Sandboxes.Get(r.Context(), owner(r), r.PathValue("id")); err != nil {
+		return err
+	}
 	return ok(w, map[string][]string{"languages": kernel.Languages()})
 }
 

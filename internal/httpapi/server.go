@@ -12,7 +12,6 @@ import (
 	"path"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/auth"
 )
 
 // Options are what a Server is made of.
@@ -31,20 +30,11 @@ type Options struct {
 	Hosts []string
 }
 
-// Keys checks and manages API keys.
-type Keys interface {
-	Check(secret string) (auth.Identity, bool)
-	Create(ctx context.Context, owner, label string) (secret string, key auth.Key, err error)
-	List(owner string) []auth.Key
-	Revoke(ctx context.Context, owner, prefix string) error
-}
-
-var _ Keys = (*auth.Keys)(nil)
-
 // Server answers /v1.
 type Server struct {
 	Options
-	mux *http.ServeMux
+	mux      *http.ServeMux
+	patterns []string // of all routes
 }
 
 // New makes the handler of the whole API.
@@ -76,7 +66,7 @@ func (s *Server) routes() {
 	open("GET /v1/readyz", s.ready)
 	open("GET /v1/version", s.version)
 
-	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(h)) }
+	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(needOf(pattern), h)) }
 	locked("GET /v1/me", s.me)
 	locked("GET /v1/me/tokens", s.listKeys)
 	locked("POST /v1/me/tokens", s.createKey)
@@ -128,6 +118,7 @@ func (s *Server) routes() {
 }
 
 func (s *Server) handle(pattern string, h handler) {
+	s.patterns = append(s.patterns, pattern)
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		stateOf(r.Context()).route = pattern
 		if err := h(w, r); err != nil {
