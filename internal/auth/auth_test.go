@@ -21,7 +21,9 @@ type memory struct {
 	writes int
 }
 
-func (m *memory) Keys(context.Context) ([]Key, error) { return slices.Collect(maps.Values(m.keys)), nil }
+func (m *memory) Keys(context.Context) ([]Key, error) {
+	return slices.Collect(maps.Values(m.keys)), nil
+}
 func (m *memory) AddKey(_ context.Context, k Key) error {
 	m.keys[k.Prefix] = k
 	return nil
