@@ -9,15 +9,25 @@ type Me struct {
 	AuthMethod string     `json:"auth_method"`
 	KeyPrefix  string     `json:"key_prefix"`
 	KeyLabel   string     `json:"key_label,omitempty"`
-	Scopes     []string   `json:"scopes"`               // of "read", "run", "admin"
+	Scopes     []Scope    `json:"scopes"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"` // never when missing
 }
+
+// Scope is how much a key may do. Each one includes those before it.
+type Scope string
+
+// The scopes, from little to much.
+const (
+	ScopeRead  Scope = "read"  // look: lists, descriptions, files, output
+	ScopeRun   Scope = "run"   // and make, change, use and end sandboxes
+	ScopeAdmin Scope = "admin" // and manage keys
+)
 
 // CreateKeyRequest is the body of POST /v1/me/tokens. Every field may be left
 // out.
 type CreateKeyRequest struct {
 	Label         string     `json:"label,omitempty"`
-	Scopes        []string   `json:"scopes,omitempty"`          // of "read", "run", "admin", each including those before it; default run
+	Scopes        []Scope    `json:"scopes,omitempty"`          // default run
 	ExpiresInDays *int       `json:"expires_in_days,omitempty"` // 1 to 3650; default never
 	ExpiresAt     *time.Time `json:"expires_at,omitempty"`      // instead
 	Workspace     string     `json:"workspace,omitempty"`       // default that of the key that asks; another one only for admins of "local"
@@ -27,7 +37,7 @@ type CreateKeyRequest struct {
 type KeyInfo struct {
 	Prefix     string     `json:"prefix"` // names the key
 	Label      string     `json:"label,omitempty"`
-	Scopes     []string   `json:"scopes"`
+	Scopes     []Scope    `json:"scopes"`
 	Workspace  string     `json:"workspace"`
 	CreatedAt  time.Time  `json:"created_at"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`   // never when missing

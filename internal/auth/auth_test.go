@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -245,7 +246,7 @@ func TestBadGrants(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ParseScopes([]string{"read", "write"}, Run); !errors.Is(err, fault.Invalid) {
+	if _, err := ParseScopes([]api.Scope{"read", "write"}, Run); !errors.Is(err, fault.Invalid) {
 		t.Errorf("an unknown scope: %v", err)
 	}
 }

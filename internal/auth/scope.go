@@ -2,20 +2,19 @@ package auth
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
-// Scope is how much a key may do. Each one includes those before it.
-type Scope string
+// Scope is how much a key may do, as in the API. "" is nothing.
+type Scope api.Scope
 
 // The scopes, from little to much.
 const (
-	Read  Scope = "read"  // look: lists, descriptions, files, output
-	Run   Scope = "run"   // and make, change, use and end sandboxes
-	Admin Scope = "admin" // and manage keys
+	Read  = Scope(api.ScopeRead)
+	Run   = Scope(api.ScopeRun)
+	Admin = Scope(api.ScopeAdmin)
 )
 
 var scopes = []Scope{Read, Run, Admin}
@@ -27,24 +26,24 @@ func (s Scope) Covers(need Scope) bool {
 }
 
 // Words lists the scope and those that it includes, as the API shows them.
-func (s Scope) Words() []string {
-	var out []string
+func (s Scope) Words() []api.Scope {
+	var out []api.Scope
 	for _, each := range scopes {
 		if s.Covers(each) {
-			out = append(out, string(each))
+			out = append(out, api.Scope(each))
 		}
 	}
 	return out
 }
 
 // ParseScopes gives the largest of the scopes named; def when there are none.
-func ParseScopes(words []string, def Scope) (Scope, error) {
+func ParseScopes(words []api.Scope, def Scope) (Scope, error) {
 	if len(words) == 0 {
 		return def, nil
 	}
 	var largest Scope
 	for _, w := range words {
-		s := Scope(strings.ToLower(strings.TrimSpace(w)))
+		s := Scope(w)
 		if !slices.Contains(scopes, s) {
 			return "", fault.InvalidField("scopes", "there is no scope %.40q", w).WithHint("there are: read, run, admin; each includes those before it")
 		}

@@ -27,7 +27,7 @@ type keyCreateCmd struct {
 func (c *keyCreateCmd) Run(a *app) error {
 	req := api.CreateKeyRequest{Label: c.Label, Workspace: c.Workspace}
 	if c.Scope != "" {
-		req.Scopes = strings.Split(c.Scope, ",")
+		req.Scopes = []api.Scope{api.Scope(c.Scope)}
 	}
 	if c.Expires != "" {
 		at, err := moment(c.Expires, time.Now())
@@ -113,12 +113,20 @@ func (c *keyLsCmd) Run(a *app) error {
 			fmt.Fprintln(a.Out, k.Prefix)
 			continue
 		}
-		rows = append(rows, []string{k.Prefix, plain(k.Label), strings.Join(k.Scopes, ","), k.Workspace, a.when(k.CreatedAt), a.maybe(k.LastUsedAt), a.maybe(k.ExpiresAt)})
+		rows = append(rows, []string{k.Prefix, plain(k.Label), scopes(k.Scopes), k.Workspace, a.when(k.CreatedAt), a.maybe(k.LastUsedAt), a.maybe(k.ExpiresAt)})
 	}
 	if a.flags.Quiet {
 		return nil
 	}
-	return a.table([]string{"KEY", "LABEL", "SCOPES", "WORKSPACE", "CREATED", "USED", "EXPIRES"}, rows)
+	return a.table([]string{"KEY", "LABEL", "SCOPE", "WORKSPACE", "CREATED", "USED", "EXPIRES"}, rows)
+}
+
+// scopes shows the largest, which includes the others.
+func scopes(list []api.Scope) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	return string(list[len(list)-1])
 }
 
 // maybe shows a time that there need not be.

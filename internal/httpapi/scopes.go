@@ -10,12 +10,14 @@ const anyone = auth.Scope("")
 // changes nothing needs read, what makes, changes, uses or ends a sandbox needs
 // run, and what manages keys needs admin.
 var needs = map[string]auth.Scope{
-	"GET /healthz":    anyone,
-	"GET /readyz":     anyone,
-	"GET /version":    anyone,
-	"GET /v1/healthz": anyone,
-	"GET /v1/readyz":  anyone,
-	"GET /v1/version": anyone,
+	"GET /healthz":      anyone,
+	"GET /readyz":       anyone,
+	"GET /version":      anyone,
+	"GET /v1/healthz":   anyone,
+	"GET /v1/readyz":    anyone,
+	"GET /v1/version":   anyone,
+	"GET /openapi.json": anyone,
+	"GET /docs":         anyone,
 
 	"GET /v1/me":                    auth.Read,
 	"GET /v1/me/tokens":             auth.Admin,

@@ -13,7 +13,7 @@ import (
 
 // Every route says what it needs, and nothing is said of a route that is not.
 func TestEveryRouteSaysWhatItNeeds(t *testing.T) {
-	patterns := New(Options{}).patterns
+	patterns := New(Options{}).Routes()
 	for _, p := range patterns {
 		if _, ok := needs[p]; !ok {
 			t.Errorf("%s: the table of scopes lacks it", p)

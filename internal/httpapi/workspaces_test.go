@@ -28,7 +28,7 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	own := create(l, "bob")
 	const never = "sb-0000000000000000"
 
-	for _, pattern := range httpapi.New(httpapi.Options{}).Patterns() {
+	for _, pattern := range httpapi.New(httpapi.Options{}).Routes() {
 		method, path, _ := strings.Cut(pattern, " ")
 		switch {
 		case !strings.Contains(path, "{"), path == "/v1/templates/{name}", path == "/v1/me/tokens/{prefix}":

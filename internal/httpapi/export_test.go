@@ -1,4 +1,0 @@
-package httpapi
-
-// Patterns lists all routes.
-func (s *Server) Patterns() []string { return s.patterns }
