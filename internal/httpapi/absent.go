@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -48,7 +49,7 @@ func (s *Server) absentRoutes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, a := range absent {
 		for _, pattern := range a.patterns {
-			s.on(mux, pattern, s.authenticated(notHere(a.what, a.hint)))
+			s.on(mux, pattern, s.authenticated(auth.Read, notHere(a.what, a.hint)))
 		}
 	}
 	return mux
