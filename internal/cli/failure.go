@@ -86,7 +86,7 @@ func explain(err error) (api.Error, int) {
 		e := api.Error{Message: remote.Message, Code: remote.Code, Hint: remote.Hint, Field: remote.Field, RequestID: remote.RequestID}
 		if remote.Code == api.CodeUnauthenticated {
 			e.Message = "the server does not accept the key"
-			e.Hint = "set PANDASTACK_API_KEY, or name a --profile of ~/.config/pandastack/config.json"
+			e.Hint = "set PANDASTACK_API_KEY, name a --profile of ~/.config/pandastack/config.json, or be in the group that may read /etc/pandastack/client.json"
 		}
 		return e, exitOf[remote.Code]
 	case errors.As(err, &local):

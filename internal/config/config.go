@@ -30,6 +30,7 @@ type Config struct {
 	AllowedHosts []string
 	DataDir      string
 	ClientConfig string
+	ClientGroup  string
 	LogFormat    string
 	LogLevel     string
 	Driver       string
@@ -63,6 +64,7 @@ func (c *Config) settings() []setting {
 		{"allowed_hosts", list(&c.AllowedHosts), "Names that the Host header may carry besides localhost and addresses, comma separated; \"*\" allows any."},
 		{"data_dir", text(&c.DataDir), "Folder of the daemon's own files: the store, templates, snapshots."},
 		{"client_config", text(&c.ClientConfig), "File that the local client's address and key are merged into; \"none\" to leave clients alone."},
+		{"client_group", text(&c.ClientGroup), "Group of this machine that may read that file, and so use the local key; empty: nobody but its owner."},
 		{"log_format", choice(&c.LogFormat, "auto", "text", "json"), "auto (text on a terminal, json otherwise), text or json."},
 		{"log_level", choice(&c.LogLevel, "debug", "info", "warn", "error"), "debug, info, warn or error."},
 		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},

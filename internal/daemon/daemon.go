@@ -16,6 +16,7 @@ import (
 	"os"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/api"
@@ -64,7 +65,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
-	drv, err := newDriver(cfg, "gvisor", log)
+	drv, err := newDriver(cfg, sandboxDir, log)
 	if err != nil {
 		return err
 	}
@@ -121,6 +122,9 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		}
 	}()
 	go sweepTemplates(running, cfg, manager, log)
+	tidied := make(chan struct{})
+	go func() { defer close(tidied); tidyKeys(running, keys, log) }()
+	go supervise(running, manager.Adopted, url, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
 		sur.Started(started)
@@ -131,6 +135,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	case err = <-ended:
 	}
 	log.Info("stopping")
+	notify(log, systemd.SdNotifyStopping)
 
 	// New requests are refused and those in progress get a while; then they are
 	// cut. Cells and processes go on: the next daemon finds them.
@@ -149,6 +154,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	stopManager()
 	<-managed
+	<-tidied
 	letGo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if cerr := manager.Close(letGo); cerr != nil {
