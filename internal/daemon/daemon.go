@@ -143,6 +143,8 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}()
 	go sweepTemplates(running, cfg, manager, log)
 	go events.Keep(running, cfg.EventsMaxAge, cfg.EventsKeep)
+	tidied := make(chan struct{})
+	go func() { defer close(tidied); tidyKeys(running, keys, log) }()
 	go supervise(running, manager.Adopted, url, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
@@ -174,6 +176,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	stopManager()
 	<-managed
+	<-tidied
 	letGo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if cerr := manager.Close(letGo); cerr != nil {

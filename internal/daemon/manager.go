@@ -21,17 +21,18 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		pools[name] = sandbox.PoolSize{Restored: cfg.PoolReady, Prepared: cfg.PoolPrepared}
 	}
 	return sandbox.Config{
-		Driver:       drv,
-		Store:        st,
-		Templates:    templatesFor(cfg),
-		Journal:      events,
-		Metrics:      counts,
-		Logger:       log,
-		RunDir:       runDir(cfg),
-		DefaultTTL:   cfg.DefaultTTL,
-		MaxTTL:       cfg.MaxTTL,
-		MaxSandboxes: cfg.MaxSandboxes,
-		MinFreeMB:    cfg.MemoryReserve,
-		Pool:         pools,
+		Driver:        drv,
+		Store:         st,
+		Templates:     templatesFor(cfg),
+		Journal:       events,
+		Metrics:       counts,
+		Logger:        log,
+		RunDir:        runDir(cfg),
+		DefaultTTL:    cfg.DefaultTTL,
+		MaxTTL:        cfg.MaxTTL,
+		MaxSandboxes:  cfg.MaxSandboxes,
+		MinFreeMB:     cfg.MemoryReserve,
+		MinFreeDiskMB: cfg.DiskReserve,
+		Pool:          pools,
 	}
 }

@@ -16,7 +16,7 @@ func TestEvents(t *testing.T) {
 		{name: "of a sandbox", method: "GET", path: "/v1/sandboxes/sb-1/events", status: 200, want: []string{`{"events":[` + one + `]}`}, calls: []string{"events ann sb-1 last 50"}},
 		{name: "some", method: "GET", path: "/v1/sandboxes/sb-1/events?tail=3&follow=0", status: 200, calls: []string{"events ann sb-1 last 3"}},
 		{name: "after a number", method: "GET", path: "/v1/events?after=9", status: 200, want: []string{`{"events":[]}`}, calls: []string{"events ann  after 9"}},
-		{name: "followed", method: "GET", path: "/v1/events?follow=1&tail=0", status: 200, want: []string{"id: 7\nevent: event\ndata: " + one + "\n\n"}, calls: []string{"follow ann  after -1 tail 0"}, check: header("Content-Type", "text/event-stream")},
+		{name: "followed", method: "GET", path: "/v1/events?follow=1&tail=0", status: 200, want: []string{"id: 7\nevent: event\ndata: " + one + "\n\n"}, calls: []string{"follow ann  after -1 tail 0"}, check: header("Content-Type", "text/event-stream; charset=utf-8")},
 		{name: "taken up again", method: "GET", path: "/v1/sandboxes/sb-1/events?follow=1", header: map[string]string{"Last-Event-ID": "12"}, status: 200, calls: []string{"follow ann sb-1 after 12 tail 50"}},
 		{name: "too many", method: "GET", path: "/v1/events?tail=1001", status: 400, code: api.CodeInvalid, field: "tail"},
 		{name: "no number", method: "GET", path: "/v1/events?after=-1", status: 400, code: api.CodeInvalid, field: "after"},

@@ -42,6 +42,9 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	if err := m.spacious(); err != nil {
+		return api.SandboxInfo{}, err
+	}
 	done, err := m.work()
 	if err != nil {
 		return api.SandboxInfo{}, err
