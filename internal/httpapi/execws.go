@@ -23,8 +23,9 @@ const (
 // wsRequest is what a client says: run this under an id of its choice, or
 // cancel what runs under it.
 type wsRequest struct {
-	ID     string `json:"id"`
-	Cancel bool   `json:"cancel"`
+	ID     string      `json:"id"`
+	Cancel bool        `json:"cancel,omitempty"`
+	Cmd    api.Command `json:"cmd,omitempty"` // absent when it cancels
 	api.ExecRequest
 }
 
@@ -36,7 +37,7 @@ type (
 		Data    string `json:"data"`
 		Dropped int64  `json:"dropped,omitempty"` // bytes that are missing here
 	}
-	wsExit struct {
+	wsEnd struct {
 		ID string `json:"id"`
 		// A pointer keeps an exit of 0 and leaves out that of an error.
 		Exit *int `json:"exit,omitempty"`
@@ -142,6 +143,7 @@ func (m *wsMux) take(ctx context.Context, req wsRequest) error {
 	if len(m.running) >= wsCommands {
 		return fault.New(api.CodeRateLimited, "%d commands run on this connection, the most there may be", wsCommands)
 	}
+	req.ExecRequest.Cmd = req.Cmd
 	if err := checkExec(req.ExecRequest); err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func (m *wsMux) take(ctx context.Context, req wsRequest) error {
 			m.fail(m.request.Context(), req.ID, err)
 			return
 		}
-		_ = m.send(m.request.Context(), wsExit{ID: req.ID, Exit: &code}) // whoever is gone reads nothing
+		_ = m.send(m.request.Context(), wsEnd{ID: req.ID, Exit: &code}) // whoever is gone reads nothing
 	})
 	return nil
 }
@@ -192,7 +194,7 @@ func (m *wsMux) run(ctx context.Context, req wsRequest) (code int, err error) {
 
 func (m *wsMux) fail(ctx context.Context, id string, err error) {
 	body, _ := m.server.failure(m.request, err)
-	_ = m.send(ctx, wsExit{ID: id, Error: body.Message, Code: body.Code, Hint: body.Hint, Field: body.Field})
+	_ = m.send(ctx, wsEnd{ID: id, Error: body.Message, Code: body.Code, Hint: body.Hint, Field: body.Field})
 }
 
 // send writes one message. A client that does not read for long is cut off.

@@ -28,6 +28,9 @@ var statusOf = map[api.Code]int{
 	api.CodeNoSpace:         http.StatusInsufficientStorage,
 }
 
+// StatusOf gives the HTTP status that a code travels with; 0 for no code.
+func StatusOf(c api.Code) int { return statusOf[c] }
+
 // withStatus is a failure whose status is not its code's, and the header that
 // goes with that status.
 type withStatus struct {

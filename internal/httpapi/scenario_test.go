@@ -51,7 +51,7 @@ func (sc *scenario) run(t *testing.T) {
 		}
 	}
 	res := httptest.NewRecorder()
-	srv.ServeHTTP(res, req)
+	Conform(t, srv).ServeHTTP(res, req)
 
 	body := res.Body.String()
 	if res.Code != sc.status {
@@ -272,6 +272,7 @@ func TestContexts(t *testing.T) {
 
 		{name: "one shot", method: "POST", path: "/v1/sandboxes/sb-1/repl", body: `{"language":"bash","code":"ls","timeout_ms":1000}`, status: 200, want: []string{`"language":"bash"`}, calls: []string{`oneshot bash "ls" 1s`}},
 		{name: "languages", method: "GET", path: "/v1/sandboxes/sb-1/repl/languages", status: 200, want: []string{`"python"`}},
+		{name: "languages of no sandbox", method: "GET", path: "/v1/sandboxes/sb-2/repl/languages", status: 404, code: api.CodeNotFound},
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
-	"github.com/pandastack/pandastack/internal/kernel"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -157,9 +156,9 @@ func (s *stub) Wait(ctx context.Context, _, _, cid, eid string) (api.Execution, 
 	return api.Execution{ExecutionID: eid, End: api.EndOK}, s.wait(ctx)
 }
 
-func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (kernel.OneShot, error) {
+func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (api.OneShotResult, error) {
 	s.call("oneshot %s %q %s", language, code, timeout)
-	return kernel.OneShot{Language: language}, nil
+	return api.OneShotResult{Language: language, Execution: api.Execution{End: api.EndOK}}, nil
 }
 
 func (s *stub) Exec(ctx context.Context, _, _ string, req api.ExecRequest) (api.ExecResult, error) {

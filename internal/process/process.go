@@ -78,7 +78,7 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 		r = api.ExecResult{ExitCode: x.Code, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
 		r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
 		r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
-		r.Truncated = r.StdoutDropped+r.StderrDropped > 0
+		r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
 		return r
 	}
 	for e, err := range s.ExecStream(ctx, owner, sid, req) {
