@@ -89,6 +89,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 // alone: the caller gets an id to look up in the log.
 func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
 	id := stateOf(r.Context()).id
+	if keyEnded(r) {
+		err = errUnauthenticated
+	}
 	var f *fault.Error
 	if !errors.As(err, &f) {
 		switch {

@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/auth"
 )
 
 // Options are what a Server is made of.
@@ -31,16 +30,6 @@ type Options struct {
 	// addresses; "*" allows any.
 	Hosts []string
 }
-
-// Keys checks and manages API keys.
-type Keys interface {
-	Check(secret string) (auth.Identity, bool)
-	Create(ctx context.Context, owner, label string) (secret string, key auth.Key, err error)
-	List(owner string) []auth.Key
-	Revoke(ctx context.Context, owner, prefix string) error
-}
-
-var _ Keys = (*auth.Keys)(nil)
 
 // Server answers /v1.
 type Server struct {
@@ -80,7 +69,7 @@ func (s *Server) routes() {
 	open("GET /v1/readyz", s.ready)
 	open("GET /v1/version", s.version)
 
-	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(h)) }
+	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(needOf(pattern), h)) }
 	locked("GET /v1/me", s.me)
 	locked("GET /v1/me/tokens", s.listKeys)
 	locked("POST /v1/me/tokens", s.createKey)
