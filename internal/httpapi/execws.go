@@ -52,17 +52,17 @@ type (
 // execWS runs commands over one WebSocket, several at once. They end with the
 // connection.
 func (s *Server) execWS(w http.ResponseWriter, r *http.Request) error {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return &withStatus{
-			fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("or use POST …/exec/stream"),
-			http.StatusUpgradeRequired, "Upgrade", "websocket",
-		}
-	}
 	// Asked for first, so that a sandbox that is not there is an ordinary 404.
 	if _, done, err := s.Sandboxes.Guest(r.Context(), owner(r), r.PathValue("id")); err != nil {
 		return err
 	} else {
 		done()
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return &withStatus{
+			fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("or use POST …/exec/stream"),
+			http.StatusUpgradeRequired, "Upgrade", "websocket",
+		}
 	}
 	conn, err := websocket.Accept(w, r, nil) // foreign origins were refused already
 	if err != nil {

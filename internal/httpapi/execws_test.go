@@ -155,4 +155,6 @@ func TestWebSocketNeedsASandbox(t *testing.T) {
 	if err == nil || res == nil || res.StatusCode != 404 {
 		t.Errorf("%v %v", res, err)
 	}
+	path, _ := l.sandbox()
+	l.do(426, "GET", path+"/exec/ws", "")
 }

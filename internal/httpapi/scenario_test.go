@@ -220,7 +220,6 @@ func TestExec(t *testing.T) {
 
 		{name: "a sandbox that dies meanwhile", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{exec: api.ExecResult{Stdout: "so far"}, fail: info404}, status: 404, code: api.CodeNotFound, want: []string{`"stdout":"so far"`, `"stderr":""`}, not: []string{"exit_code"}, calls: []string{`exec "ls" []`}},
 		{name: "a sandbox that is not there", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{fail: info404}, status: 404, code: api.CodeNotFound, not: []string{"stdout"}, calls: []string{`exec "ls" []`}},
-		{name: "no WebSocket", method: "GET", path: path + "/ws", status: 426, code: api.CodeInvalid, check: header("Upgrade", "websocket")},
 
 		{name: "stream", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: exit(3, "exited")}, status: 200, calls: []string{`exec "ls" []`}, want: []string{
 			"id: 2\nevent: stdout\ndata: {\"chunk\":\"hi\\n\"}\n\n",
