@@ -16,7 +16,8 @@ type FileInfo struct {
 	GID         int       `json:"gid"`
 	Owner       string    `json:"owner,omitempty"` // names of UID and GID in the sandbox, "" without one
 	Group       string    `json:"group,omitempty"`
-	MTime       time.Time `json:"mtime"`
+	MTime       int64     `json:"mtime"` // seconds since 1970: published clients read a number
+	ModifiedAt  time.Time `json:"modified_at"`
 	Target      string    `json:"target,omitempty"` // of a symbolic link
 }
 

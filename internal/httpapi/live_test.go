@@ -466,3 +466,15 @@ func TestClientThatGoesAway(t *testing.T) {
 		}
 	}
 }
+
+// What is malformed is refused as the stub of the scenarios refuses it.
+func TestLiveBadRequests(t *testing.T) {
+	l := newLive(t)
+	_, id := l.sandbox()
+	for _, b := range httpapi.BadRequests(t, id, "default") {
+		var e api.Error
+		if err := json.Unmarshal([]byte(l.do(b.Status, b.Method, b.Path, b.Body)), &e); err != nil || e.Code != b.Code || e.Field != b.Field {
+			t.Errorf("%s: %+v, want code %s field %q", b.Name, e, b.Code, b.Field)
+		}
+	}
+}

@@ -25,6 +25,7 @@ var needs = map[string]auth.Scope{
 	"DELETE /v1/me/tokens/{prefix}": auth.Admin,
 
 	"GET /v1/templates":        auth.Read,
+	"GET /v1/templates/builds": auth.Read,
 	"GET /v1/templates/{name}": auth.Read,
 
 	"POST /v1/sandboxes":                 auth.Run,

@@ -32,7 +32,8 @@ func Stat(path string, names child.Names) (api.FileInfo, error) {
 
 func info(path string, st fs.FileInfo, names child.Names) api.FileInfo {
 	fi := api.FileInfo{
-		Name: st.Name(), Path: path, IsDir: st.IsDir(), Size: st.Size(), MTime: st.ModTime().UTC(), Mode: letter(st.Mode()),
+		Name: st.Name(), Path: path, IsDir: st.IsDir(), Size: st.Size(), Mode: letter(st.Mode()),
+		MTime: st.ModTime().Unix(), ModifiedAt: st.ModTime().UTC(),
 	}
 	if !utf8.ValidString(fi.Name) {
 		fi.RawName = []byte(fi.Name)
