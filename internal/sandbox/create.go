@@ -45,6 +45,9 @@ func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSan
 		return api.SandboxInfo{}, err
 	}
 	w.once = o
+	if err := m.spacious(); err != nil {
+		return api.SandboxInfo{}, err
+	}
 	done, err := m.work()
 	if err != nil {
 		return api.SandboxInfo{}, err
