@@ -46,6 +46,9 @@ type Store interface {
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
+	AddCreate(ctx context.Context, c store.Create) error
+	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
+	PurgeCreates(ctx context.Context, before time.Time) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -168,6 +171,7 @@ type Manager struct {
 	log   *slog.Logger
 	queue *queue
 	tmpls *templateCache
+	onces rooms // of idempotency keys
 
 	ready  chan struct{} // closed when adoption is done
 	life   context.Context
