@@ -380,7 +380,7 @@ func (s source) fields(t *testing.T, typ *ast.StructType, out object) {
 		}
 		tag, _ := strconv.Unquote(f.Tag.Value)
 		name, options, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
-		if types.ExprString(f.Type) == "*struct{}" { // hides an embedded field
+		if types.ExprString(f.Type) == "*struct{}" || name == "-" { // hides an embedded field, or travels elsewhere
 			continue
 		}
 		props[name] = s.schema(t, f.Type)

@@ -190,6 +190,8 @@ func TestSandboxes(t *testing.T) {
 		{name: "create", method: "POST", path: "/v1/sandboxes", body: `{"template":"base","ttl_seconds":60}`, status: 201, want: []string{`"id":"sb-1"`, `"status":"running"`}, calls: []string{"create ann template=base ttl=60"}},
 		{name: "create with an empty body and no content type", method: "POST", path: "/v1/sandboxes", status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with fields of other servers", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[],"anything":{"x":1}}`, status: 201, calls: []string{"create ann template= ttl=-1"}},
+		{name: "create once", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": "k-1"}, status: 201, calls: []string{"create ann once=k-1 template= ttl=-1"}},
+		{name: "create with an empty key", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": ""}, status: 400, code: api.CodeInvalid, field: "Idempotency-Key"},
 		{name: "create with a volume", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[{"name":"v","read_only":false}]}`, status: 501, code: api.CodeUnsupported, field: "volumes"},
 		{name: "create with broken JSON", method: "POST", path: "/v1/sandboxes", body: `{"template":`, status: 400, code: api.CodeInvalid, want: []string{"at byte"}},
 		{name: "create with two values", method: "POST", path: "/v1/sandboxes", body: `{} {}`, status: 400, code: api.CodeInvalid},
