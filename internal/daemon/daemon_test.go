@@ -83,7 +83,16 @@ func serve(t *testing.T, dir string, settings map[string]string) *running {
 		t.Fatal("there is no key")
 	}
 	r.key = entry.APIKey
-	return r
+	for {
+		res, err := http.Get(r.url + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode == http.StatusOK {
+			return r
+		}
+	}
 }
 
 // shortDir is short, because the path of a Unix socket holds 107 bytes.

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	readyFor    = time.Second // an answer is good for so long, however often it is asked for
+	readyFor    = time.Second            // a good answer holds for so long, however often it is asked for
+	unreadyFor  = 100 * time.Millisecond // a bad one, which somebody waits to see changed
 	readyTime   = 5 * time.Second
 	readyDiskMB = 256 // under this much free space sandboxes and the database fail soon
 )
@@ -43,7 +44,11 @@ type readiness struct {
 func (r *readiness) check(ctx context.Context) api.Readiness {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.at) < readyFor {
+	holds := readyFor
+	if len(r.last.Reasons) > 0 {
+		holds = unreadyFor
+	}
+	if time.Since(r.at) < holds {
 		return r.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
