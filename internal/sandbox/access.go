@@ -35,10 +35,10 @@ func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 		return nil, nil
 	}
 	switch row := b.get(); {
+	case row.State == store.Prepared || row.State == store.Pooled:
+		return nil, m.unknown(owner, id) // also while it is just being given to somebody
 	case owner != "" && row.Owner != owner:
 		return nil, nil
-	case row.State == store.Prepared || row.State == store.Pooled:
-		return nil, m.unknown(owner, id)
 	}
 	return b, nil
 }
