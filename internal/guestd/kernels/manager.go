@@ -196,7 +196,7 @@ func (m *Manager) addSpare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := z.fork(ctx)
+	k, err := z.fork(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -229,16 +229,13 @@ func (m *Manager) take(ctx context.Context, f initFrame) (*interp, error) {
 			if err != nil {
 				return nil, err
 			}
-			if k, err = z.fork(ctx); err != nil {
+			if k, err = z.fork(ctx, false); err != nil {
 				return nil, err
 			}
 		}
 		f.Entropy = m.entropy()
 		f.Envs = m.cfg.Env(child.Root, f.Envs)
-		if limit > 0 {
-			// What is mapped but not used does not count against the sandbox.
-			f.RlimitAS = int64(memoryShare*float64(limit)) + child.VirtualBytes(k.pid) - child.ResidentBytes(k.pid)
-		}
+		f.Memory = int64(memoryShare * float64(limit))
 		err := k.init(ctx, f)
 		if err == nil {
 			return k, nil
