@@ -10,15 +10,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
 
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/nearest"
 )
 
 // Config is every setting of the daemon.
@@ -27,6 +30,7 @@ type Config struct {
 	AllowedHosts []string
 	DataDir      string
 	ClientConfig string
+	ClientGroup  string
 	LogFormat    string
 	LogLevel     string
 	Driver       string
@@ -38,10 +42,14 @@ type Config struct {
 	MaxTTL        time.Duration
 	MaxSandboxes  int
 	MemoryReserve int
+	DiskReserve   int
 	PoolTemplates []string
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
+	MetricsListen string
+	EventsMaxAge  time.Duration
+	EventsKeep    int
 	sources       map[string]string
 }
 
@@ -59,6 +67,7 @@ func (c *Config) settings() []setting {
 		{"allowed_hosts", list(&c.AllowedHosts), "Names that the Host header may carry besides localhost and addresses, comma separated; \"*\" allows any."},
 		{"data_dir", text(&c.DataDir), "Folder of the daemon's own files: the store, templates, snapshots."},
 		{"client_config", text(&c.ClientConfig), "File that the local client's address and key are merged into; \"none\" to leave clients alone."},
+		{"client_group", text(&c.ClientGroup), "Group of this machine that may read that file, and so use the local key; empty: nobody but its owner."},
 		{"log_format", choice(&c.LogFormat, "auto", "text", "json"), "auto (text on a terminal, json otherwise), text or json."},
 		{"log_level", choice(&c.LogLevel, "debug", "info", "warn", "error"), "debug, info, warn or error."},
 		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},
@@ -69,10 +78,14 @@ func (c *Config) settings() []setting {
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
 		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates leave alone, in MB."},
 		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
+		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
+		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 	}
 }
 
@@ -88,10 +101,13 @@ func defaults(env Env) Config {
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,
 		MemoryReserve: 512,
+		DiskReserve:   512,
 		PoolTemplates: []string{"code-interpreter"},
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
+		EventsMaxAge:  7 * 24 * time.Hour,
+		EventsKeep:    10_000,
 	}
 }
 
@@ -144,7 +160,8 @@ func Load(env Env, file string, flags map[string]string) (*Config, error) {
 	}
 	for name := range flags {
 		if !known[name] {
-			return nil, fault.InvalidField(name, "there is no setting %q", name).WithHint("pandastack config show lists them")
+			return nil, fault.InvalidField(name, "there is no setting %q", name).
+				WithHint("%s; pandastack config show lists all", nearest.Hint(name, names(table), "settings"))
 		}
 	}
 	return &c, c.check()
@@ -168,22 +185,75 @@ func (c *Config) readFile(table []setting, file string, named bool) error {
 			continue
 		}
 		delete(values, s.name)
+		where := place(file, raw, s.name)
 		if err := s.value.Set(plain(v)); err != nil {
-			return fault.InvalidField(s.name, "%s: %s: %v", file, s.name, err)
+			return fault.InvalidField(s.name, "%s: %s: %v", where, s.name, err)
 		}
-		c.sources[s.name] = file
+		c.sources[s.name] = where
 	}
 	if len(values) > 0 {
-		var unknown []string
-		for name := range values {
-			unknown = append(unknown, name)
-		}
-		sort.Strings(unknown)
-		return fault.InvalidField(unknown[0], "%s has unknown settings: %s", file, strings.Join(unknown, ", ")).
-			WithHint("pandastack config show lists the known ones")
+		unknown := slices.Sorted(maps.Keys(values))
+		return fault.InvalidField(unknown[0], "%s: there is no setting %q", place(file, raw, unknown[0]), unknown[0]).
+			WithHint("%s; pandastack config show lists all", nearest.Hint(unknown[0], names(table), "settings"))
 	}
 	return nil
 }
+
+// place is the file and the line in which a setting is given.
+func place(file string, raw []byte, name string) string {
+	assignment := regexp.MustCompile(`^\s*["\']?` + regexp.QuoteMeta(name) + `["\']?\s*(=|\.|\])|^\s*\[+\s*` + regexp.QuoteMeta(name) + `\b`)
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		n++
+		if assignment.MatchString(line) {
+			return fmt.Sprintf("%s:%d", file, n)
+		}
+	}
+	return file
+}
+
+func names(table []setting) []string {
+	all := make([]string, len(table))
+	for i, s := range table {
+		all[i] = s.name
+	}
+	return all
+}
+
+// notOurs are variables with our prefix that are no settings of the daemon:
+// where the file is, what clients read, and what our tests pass on.
+var notOurs = []string{"PANDASTACK_CONFIG", "PANDASTACK_API", "PANDASTACK_API_URL", "PANDASTACK_API_KEY", "PANDASTACK_EXEC_READY_TIMEOUT_MS"}
+
+// UnknownVariables says of each variable in an environment (NAME=VALUE, as
+// os.Environ gives it) that begins like a setting and is none, what it may
+// have been meant to be. Values are not repeated: they may be secret.
+func UnknownVariables(environ []string) []string {
+	var c Config
+	known := names(c.settings())
+	var out []string
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		word, ours := strings.CutPrefix(name, "PANDASTACK_")
+		setting := strings.ToLower(word)
+		if !ours || strings.HasPrefix(word, "TEST_") || slices.Contains(known, setting) || slices.Contains(notOurs, name) {
+			continue
+		}
+		var meant []string
+		for _, near := range nearest.Names(setting, known) {
+			meant = append(meant, envName(near))
+		}
+		hint := "pandastack config show lists the settings"
+		if len(meant) > 0 {
+			hint = "did you mean " + strings.Join(meant, ", ") + "?"
+		}
+		out = append(out, fmt.Sprintf("the variable %s is no setting and is ignored: %s", name, hint))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Environ is the environment of this process as NAME=VALUE.
+func Environ() []string { return os.Environ() }
 
 // plain gives a TOML value the form that the environment would have.
 func plain(v any) string {
@@ -213,6 +283,12 @@ func (c *Config) check() error {
 	if c.DefaultTTL > c.MaxTTL {
 		return fault.InvalidField("default_ttl", "default_ttl (%s) is longer than max_ttl (%s)", c.DefaultTTL, c.MaxTTL)
 	}
+	if c.EventsMaxAge < time.Minute {
+		return fault.InvalidField("events_max_age", "events_max_age must be at least one minute, but is %s", c.EventsMaxAge)
+	}
+	if c.EventsKeep < 100 {
+		return fault.InvalidField("events_keep", "events_keep must be at least 100, but is %d", c.EventsKeep)
+	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")
 	}
@@ -229,7 +305,7 @@ func envName(setting string) string { return "PANDASTACK_" + strings.ToUpper(set
 type Shown struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
-	Source string `json:"source"` // "default", a file, a variable or "flag"
+	Source string `json:"source"` // "default", file:line, the name of a variable, or "flag"
 	Doc    string `json:"doc"`
 }
 

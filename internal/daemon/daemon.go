@@ -16,11 +16,18 @@ import (
 	"os"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/httpapi"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/metrics"
 	"github.com/pandastack/pandastack/internal/process"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
@@ -45,45 +52,55 @@ type Started struct {
 
 // Serve runs the daemon until the context ends.
 func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error) {
-	log := sur.Log
-	// Sandboxes' processes are nobody on the host: they may search what leads to
-	// their files, and list nothing.
-	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
-			return fmt.Errorf("making the data directory: %w", err)
-		}
-	}
+	log := slog.New(caller.LogHandler(sur.Log.Handler()))
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, st.Close)
+	if err := os.MkdirAll(runDir(cfg), 0o711); err != nil {
+		return fmt.Errorf("making the folder of the links: %w", err)
+	}
+	if _, err := st.Backup(ctx); err != nil { // a full disk must not keep a daemon from its sandboxes
+		log.Warn("the database was not backed up", "error", err)
+	}
 	keys, err := auth.Open(ctx, keyStore{st}, time.Now)
 	if err != nil {
 		return err
 	}
-	drv, err := newDriver(cfg, "gvisor", log)
+	drv, err := newDriver(cfg, sandboxDir, log)
 	if err != nil {
 		return err
 	}
-	manager, err := sandbox.New(managerConfig(cfg, drv, st, log))
+	events, counts := journal.New(st, log), metrics.New()
+	defer events.Close()
+	manager, err := sandbox.New(managerConfig(cfg, drv, st, events, counts, log))
+	if err != nil {
+		return err
+	}
+	ready := &readiness{dataDir: cfg.DataDir, manager: manager, store: st, log: log, diskMB: freeMB}
+	page, err := counts.Handler(metrics.Sources{
+		Overview: manager.Overview, Templates: manager.Templates, StoreErrors: st.Failures, EventsLost: events.Lost, Version: Version(drv.Name()),
+		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Log: log,
+	})
 	if err != nil {
 		return err
 	}
 	// Cells and commands are still watched while the requests end, so the
 	// services are closed by stop, before these requests are cancelled.
-	kernels := kernel.New(manager, kernel.Config{Logger: log})
-	commands := process.New(manager, process.Config{})
+	kernels := kernel.New(manager, kernel.Config{Logger: log, Notes: manager, Metrics: counts})
+	commands := process.New(manager, process.Config{Notes: manager})
 
-	ln, err := net.Listen("tcp", cfg.Listen)
+	ln, err := listen("listen", cfg.Listen)
 	if err != nil {
-		return fmt.Errorf("listening on %s: %w", cfg.Listen, err)
+		return err
 	}
 	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRequests(nil)
 	srv := &http.Server{
 		Handler: httpapi.New(httpapi.Options{
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
+			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
@@ -103,6 +120,12 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		return err
 	}
 
+	if err := serveMetrics(cfg.MetricsListen, page, log); err != nil {
+		ln.Close()
+		return err
+	}
+	defer func() { events.Note(lifeOfDaemon(api.LifeDaemonStopped, nil)) }()
+	events.Note(lifeOfDaemon(api.LifeDaemonStarted, map[string]any{"driver": drv.Name(), "clean": cleanly(ctx, events)}))
 	ended := make(chan error, 2)
 	running, stopManager := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopManager()
@@ -119,6 +142,10 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		}
 	}()
 	go sweepTemplates(running, cfg, manager, log)
+	go events.Keep(running, cfg.EventsMaxAge, cfg.EventsKeep)
+	tidied := make(chan struct{})
+	go func() { defer close(tidied); tidyKeys(running, keys, log) }()
+	go supervise(running, manager.Adopted, url, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
 		sur.Started(started)
@@ -129,11 +156,13 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	case err = <-ended:
 	}
 	log.Info("stopping")
+	notify(log, systemd.SdNotifyStopping)
 
 	// New requests are refused and those in progress get a while; then they are
 	// cut. Cells and processes go on: the next daemon finds them.
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.RequestDrain)
 	defer cancel()
+	events.EndStreams()
 	shutdown := srv.Shutdown(drain)
 	kernels.Close()
 	commands.Close()
@@ -147,6 +176,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	stopManager()
 	<-managed
+	<-tidied
 	letGo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if cerr := manager.Close(letGo); cerr != nil {
@@ -154,6 +184,27 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	log.Info("stopped")
 	return err
+}
+
+// listen takes the address, or says what to do about it.
+func listen(setting, addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err == nil {
+		return ln, nil
+	}
+	e := fault.Wrap(err, api.CodeInvalid, "the daemon cannot listen on %s", addr)
+	e.Field = setting
+	flag := "--" + setting
+	if setting != "listen" {
+		flag = "--set " + setting + "="
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		_, port, _ := net.SplitHostPort(addr) // it was good enough to be in use
+		e.Code, e.Hint = api.CodeConflict, fmt.Sprintf("end what uses it (ss -ltnp 'sport = :%s' names it), or choose another address with %s", port, flag)
+	} else {
+		e.Hint = "choose another HOST:PORT with " + flag
+	}
+	return nil, e
 }
 
 // closing adds the error of a deferred close.

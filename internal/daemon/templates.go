@@ -56,7 +56,7 @@ func (p pretendedTemplates) Templates(context.Context) ([]sandbox.Template, erro
 
 // Templates implements sandbox.Templates.
 func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, error) {
-	list, err := b.store.List(ctx)
+	list, err := b.store.Named(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, erro
 	for i, t := range list {
 		out[i] = sandbox.Template{
 			Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
-			PIDs: t.PIDs, Spares: t.Spares,
+			PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing,
 		}
 	}
 	return out, nil
@@ -107,17 +107,26 @@ func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *
 	if err != nil {
 		return template.Template{}, err
 	}
-	// Builds have their sandboxes apart, out of reach of a daemon that cleans up.
-	drv, err := newDriver(cfg, "build", log)
+	b, err := newBuilder(cfg, log)
 	if err != nil {
 		return template.Template{}, err
 	}
-	builder, ok := drv.(template.Driver)
-	if !ok {
-		return template.Template{}, fault.New(api.CodeUnsupported, "the driver %s cannot build templates", drv.Name())
-	}
-	b := template.Builder{Store: templateStore(cfg), Driver: builder, Programs: programs, Log: log}
+	b.Programs = programs
 	return b.Build(ctx, r, progress)
+}
+
+// newBuilder makes what builds templates. Builds have their sandboxes apart,
+// out of reach of a daemon that cleans up.
+func newBuilder(cfg *config.Config, log *slog.Logger) (*template.Builder, error) {
+	drv, err := newDriver(cfg, buildDir, log)
+	if err != nil {
+		return nil, err
+	}
+	d, ok := drv.(template.Driver)
+	if !ok {
+		return nil, fault.New(api.CodeUnsupported, "the driver %s cannot build templates", drv.Name())
+	}
+	return &template.Builder{Store: templateStore(cfg), Driver: d, Log: log}, nil
 }
 
 // findRecipe finds a recipe: a folder, or a name among those in recipesDir or,

@@ -15,6 +15,9 @@ package driver
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -88,6 +91,15 @@ type Fingerprinter interface {
 	Fingerprint(ctx context.Context) (string, error)
 }
 
+// Restorer is a driver that can say beforehand whether a snapshot can be
+// restored here. The error wraps ErrStale when another program or machine made it.
+type Restorer interface {
+	Restorable(ctx context.Context, snapshot string) error
+}
+
+// ErrStale is in the error of Prepare, too: the snapshot has to be made again.
+var ErrStale = errors.New("the snapshot was made for another version or machine")
+
 // RootOwner is a driver in whose sandboxes root is somebody else on the host: a
 // template's root filesystem is to be laid out with every owner and group
 // raised by this number. Drivers without it want 0.
@@ -139,10 +151,24 @@ type Stats struct {
 	PIDs        int     // processes and threads on the host
 }
 
-// Check is one finding about the host.
+// Check is one finding about the host. Programs go by its ID, which never
+// changes its meaning; Name is for people.
 type Check struct {
+	ID     string `json:"id"`
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	Fix    string `json:"fix,omitempty"`
+	Fix    string `json:"fix,omitempty"` // what to do, when it is not OK
 }
+
+// Passed is a check that found all well. Its ID is the name in one word.
+func Passed(name, format string, args ...any) Check {
+	return Check{ID: checkID(name), Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Failed is a check that found something to mend.
+func Failed(name, fix, format string, args ...any) Check {
+	return Check{ID: checkID(name), Name: name, Detail: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func checkID(name string) string { return strings.ReplaceAll(name, " ", "_") }

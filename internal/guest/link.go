@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,14 @@ import (
 
 const (
 	handshakeTime = 5 * time.Second
-	handshakesMax = 4                     // at once; more are closed unread
+	handshakesMax = 16                    // at once, silent or not
 	refusalPause  = 20 * time.Millisecond // before the next connection is taken, so that a flood costs little
 	probeTime     = 2 * time.Second       // for a live link to prove that it is alive when another one knocks
 )
+
+// ErrProtocol is in the error of a wait for a guest that dials, but speaks only
+// versions of the protocol that this host does not know.
+var ErrProtocol = errors.New("the guest speaks another version of the protocol")
 
 // Options say whose guest a Listener waits for.
 type Options struct {
@@ -30,7 +35,22 @@ type Options struct {
 	SandboxID  string
 	Generation int // what the guest is told; the host alone counts it
 	Logger     *slog.Logger
+	Watcher    Watcher // may be nil
 }
+
+// Watcher is told what becomes of a link. Its methods are called in order, and
+// must not wait.
+type Watcher interface {
+	LinkUp(first bool) // the guest is linked
+	LinkDown()         // the link broke, and was not closed
+	LinkRefused()      // a connection was not let in
+}
+
+type nobody struct{}
+
+func (nobody) LinkUp(bool)  {}
+func (nobody) LinkDown()    {}
+func (nobody) LinkRefused() {}
 
 // Listener waits for the guest of one generation of one sandbox. The socket is
 // the identity: whoever dials it is that sandbox, and only one may hold it.
@@ -38,11 +58,15 @@ type Listener struct {
 	opts Options
 	log  *slog.Logger
 	ln   *net.UnixListener
-	slot chan struct{} // of handshakes in progress
+	slot chan struct{} // of guests that have spoken and wait to be weighed
+	done chan struct{} // closed by Close
 
 	mu      sync.Mutex
+	silent  []*net.UnixConn // have dialled and not spoken yet, the oldest first
 	live    *Client
 	changed chan struct{} // closed and replaced when live changes
+	linked  bool          // there was a link before
+	up      *Client       // the link that the watcher was told of
 	closed  bool
 	refused int
 	said    time.Time // when a refusal was last logged
@@ -55,6 +79,9 @@ type Listener struct {
 func Listen(opts Options) (*Listener, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Watcher == nil {
+		opts.Watcher = nobody{}
 	}
 	// Inside, the agent runs as another user than the one that owns the folder
 	// outside. What keeps others on the host away is the mode of the parents.
@@ -70,6 +97,7 @@ func Listen(opts Options) (*Listener, error) {
 		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
 		ln:      ln,
 		slot:    make(chan struct{}, handshakesMax),
+		done:    make(chan struct{}),
 		changed: make(chan struct{}),
 	}
 	go l.accept()
@@ -135,6 +163,7 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	l.closed = true
+	close(l.done)
 	live := l.live
 	l.live = nil
 	close(l.changed)
@@ -159,22 +188,44 @@ func (l *Listener) accept() {
 		}
 		if err != nil {
 			l.log.Warn("link socket", "error", err) // out of descriptors, most likely
-			time.Sleep(10 * refusalPause)
+			l.rest(10 * refusalPause)
 			continue
 		}
-		select {
-		case l.slot <- struct{}{}:
-			go func() {
-				defer func() { <-l.slot }()
-				l.welcome(conn)
-			}()
-		default:
-			conn.Close()
-		}
+		l.makeRoom(conn)
+		go l.welcome(conn)
 		if l.current() != nil {
-			time.Sleep(refusalPause) // nobody honest dials while the link is up
+			l.rest(refusalPause) // nobody honest dials while the link is up
 		}
 	}
+}
+
+// rest waits, unless the listener is closed.
+func (l *Listener) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.done:
+	}
+}
+
+// makeRoom counts a connection among the silent ones. An honest guest speaks
+// as soon as it has dialled, so when there are too many the one that has been
+// silent longest goes: nobody keeps the others out by saying nothing.
+func (l *Listener) makeRoom(conn *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.silent) == handshakesMax {
+		l.silent[0].Close()
+		l.silent = l.silent[1:]
+	}
+	l.silent = append(l.silent, conn)
+}
+
+func (l *Listener) spoke(conn *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = slices.DeleteFunc(l.silent, func(c *net.UnixConn) bool { return c == conn })
 }
 
 // welcome does the handshake on a new connection and makes it the link.
@@ -190,6 +241,7 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		return err
 	}
 	hello, err := readHello(conn)
+	l.spoke(conn)
 	if err != nil {
 		return refuse(conn, fmt.Sprintf("bad handshake: %v", err))
 	}
@@ -197,6 +249,12 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		return refuse(conn, fmt.Sprintf("this host speaks protocol %d, the guest %d", guestapi.Protocol, hello.Protocol))
 	}
 
+	select {
+	case l.slot <- struct{}{}:
+		defer func() { <-l.slot }()
+	default:
+		return refuse(conn, "too many links are being weighed already")
+	}
 	l.admit.Lock()
 	defer l.admit.Unlock()
 	if old := l.current(); old != nil {
@@ -240,7 +298,24 @@ func (l *Listener) adopt(c *Client) bool {
 	l.live = c
 	close(l.changed)
 	l.changed = make(chan struct{})
+	l.sayDown(l.up)
+	l.opts.Watcher.LinkUp(!l.linked)
+	l.linked, l.up = true, c
+	go func() {
+		<-c.Done()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.sayDown(c)
+	}()
 	return true
+}
+
+// sayDown tells the watcher that a link is gone, once. The lock is held.
+func (l *Listener) sayDown(c *Client) {
+	if c != nil && l.up == c && !l.closed {
+		l.up = nil
+		l.opts.Watcher.LinkDown()
+	}
 }
 
 // current is the live link, nil when there is none.
@@ -268,6 +343,7 @@ func (l *Listener) drop(c *Client) {
 
 // sayRefused logs refusals, but no more than one a second.
 func (l *Listener) sayRefused(err error) {
+	l.opts.Watcher.LinkRefused()
 	l.mu.Lock()
 	l.refused++
 	n, closed, now := l.refused, l.closed, time.Now()

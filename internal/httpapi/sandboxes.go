@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -24,17 +26,35 @@ type Sandboxes interface {
 	Resume(ctx context.Context, owner, id string) error
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
+	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
 }
 
 var _ Sandboxes = (*sandbox.Manager)(nil)
 
 func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
-	var req api.CreateSandboxRequest
-	if err := decode(w, r, &req); err != nil {
+	var body struct {
+		api.CreateSandboxRequest
+		Volumes []json.RawMessage `json:"volumes"` // of published clients
+	}
+	if err := decode(w, r, &body); err != nil {
 		return err
+	}
+	req := body.CreateSandboxRequest
+	if len(body.Volumes) > 0 { // what is written to one must not be lost silently
+		e := fault.New(api.CodeUnsupported, "this server does not have volumes")
+		e.Field = "volumes"
+		return e.WithHint("write files into the sandbox, or build a template that has them")
 	}
 	if err := checkCreate(&req); err != nil {
 		return err
+	}
+	switch keys := r.Header.Values("Idempotency-Key"); {
+	case len(keys) > 1:
+		return fault.InvalidField("Idempotency-Key", "Idempotency-Key is there %d times", len(keys))
+	case len(keys) == 1:
+		if req.IdempotencyKey = keys[0]; req.IdempotencyKey == "" {
+			return fault.InvalidField("Idempotency-Key", "Idempotency-Key is empty").WithHint("a UUID will do")
+		}
 	}
 	info, err := s.Sandboxes.Create(r.Context(), owner(r), req)
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/auth"
+	"github.com/pandastack/pandastack/internal/caller"
 )
 
 // Options are what a Server is made of.
@@ -21,30 +22,27 @@ type Options struct {
 	Kernels   Kernels
 	Commands  Commands
 	Keys      Keys
+	Events    Events
+	Metrics   Metrics // nil counts nothing
 	Version   api.Version
 	Log       *slog.Logger
 
-	// Ready says why the daemon cannot serve yet; nil when it can.
-	Ready func(ctx context.Context) error
+	// Ready says whether the daemon can make sandboxes, and why not; nil when
+	// it always can.
+	Ready func(ctx context.Context) api.Readiness
+	// MetricsPage serves GET /metrics; nil when there is none.
+	MetricsPage http.Handler
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
 }
 
-// Keys checks and manages API keys.
-type Keys interface {
-	Check(secret string) (auth.Identity, bool)
-	Create(ctx context.Context, owner, label string) (secret string, key auth.Key, err error)
-	List(owner string) []auth.Key
-	Revoke(ctx context.Context, owner, prefix string) error
-}
-
-var _ Keys = (*auth.Keys)(nil)
-
 // Server answers /v1.
 type Server struct {
 	Options
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	absent *http.ServeMux
+	routed []string
 }
 
 // New makes the handler of the whole API.
@@ -52,8 +50,10 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Log = slog.New(caller.LogHandler(o.Log.Handler()))
 	s := &Server{Options: o, mux: http.NewServeMux()}
 	s.routes()
+	s.absent = s.absentRoutes()
 	return s
 }
 
@@ -72,17 +72,24 @@ func (s *Server) routes() {
 	open("GET /healthz", s.health)
 	open("GET /readyz", s.ready)
 	open("GET /version", s.version)
+	open("GET /openapi.json", s.openapi)
+	open("GET /docs", s.docs)
 	open("GET /v1/healthz", s.health)
 	open("GET /v1/readyz", s.ready)
 	open("GET /v1/version", s.version)
 
-	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(h)) }
+	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(needOf(pattern), h)) }
 	locked("GET /v1/me", s.me)
 	locked("GET /v1/me/tokens", s.listKeys)
 	locked("POST /v1/me/tokens", s.createKey)
 	locked("DELETE /v1/me/tokens/{prefix}", s.revokeKey)
 
+	locked("GET /metrics", s.metrics)
+	locked("GET /v1/events", s.allEvents)
+	locked("GET /v1/sandboxes/{id}/events", s.sandboxEvents)
+
 	locked("GET /v1/templates", s.listTemplates)
+	locked("GET /v1/templates/builds", s.listBuilds)
 	locked("GET /v1/templates/{name}", s.getTemplate)
 
 	locked("POST /v1/sandboxes", s.createSandbox)
@@ -96,20 +103,21 @@ func (s *Server) routes() {
 
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)
+	locked("GET /v1/sandboxes/{id}/exec/ws", s.execWS)
 
 	locked("GET /v1/sandboxes/{id}/processes", s.listProcesses)
 	locked("POST /v1/sandboxes/{id}/processes", s.startProcess)
-	locked("GET /v1/sandboxes/{id}/processes/{pid}", s.getProcess)
-	locked("DELETE /v1/sandboxes/{id}/processes/{pid}", s.killProcess)
-	locked("GET /v1/sandboxes/{id}/processes/{pid}/stream", s.streamProcess)
-	locked("POST /v1/sandboxes/{id}/processes/{pid}/stdin", s.writeStdin)
-	locked("DELETE /v1/sandboxes/{id}/processes/{pid}/stdin", s.closeStdin)
-	locked("POST /v1/sandboxes/{id}/processes/{pid}/signal", s.signalProcess)
+	locked("GET /v1/sandboxes/{id}/processes/{pid}", ofProcess(s.getProcess))
+	locked("DELETE /v1/sandboxes/{id}/processes/{pid}", ofProcess(s.killProcess))
+	locked("GET /v1/sandboxes/{id}/processes/{pid}/stream", ofProcess(s.streamProcess))
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/stdin", ofProcess(s.writeStdin))
+	locked("DELETE /v1/sandboxes/{id}/processes/{pid}/stdin", ofProcess(s.closeStdin))
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/signal", ofProcess(s.signalProcess))
 
-	locked("GET /v1/sandboxes/{id}/fs", s.readFile)
+	locked("GET /v1/sandboxes/{id}/fs", ofPath(s.readFile))
 	locked("PUT /v1/sandboxes/{id}/fs", s.writeFile)
-	locked("DELETE /v1/sandboxes/{id}/fs", s.removeFile)
-	locked("GET /v1/sandboxes/{id}/fs/stat", s.statFile)
+	locked("DELETE /v1/sandboxes/{id}/fs", ofPath(s.removeFile))
+	locked("GET /v1/sandboxes/{id}/fs/stat", ofPath(s.statFile))
 	locked("GET /v1/sandboxes/{id}/fs/dir", s.listDir)
 	locked("POST /v1/sandboxes/{id}/fs/dir", s.makeDir)
 	locked("POST /v1/sandboxes/{id}/fs/move", s.moveFile)
@@ -127,8 +135,16 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
 }
 
+// Routes lists every pattern that is served, as in "GET /v1/me".
+func (s *Server) Routes() []string { return slices.Clone(s.routed) }
+
 func (s *Server) handle(pattern string, h handler) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.routed = append(s.routed, pattern)
+	s.on(s.mux, pattern, h)
+}
+
+func (s *Server) on(mux *http.ServeMux, pattern string, h handler) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		stateOf(r.Context()).route = pattern
 		if err := h(w, r); err != nil {
 			s.fail(w, r, err)
@@ -154,8 +170,13 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// unrouted answers what no route takes: 405 when another method would do.
+// unrouted answers what no route takes: 501 when published clients call it,
+// 405 when another method would do.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.absent.Handler(r); pattern != "" {
+		s.absent.ServeHTTP(w, r)
+		return
+	}
 	var allowed []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}

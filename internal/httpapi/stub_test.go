@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
-	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -62,6 +64,9 @@ func (s *stub) Create(_ context.Context, owner string, req api.CreateSandboxRequ
 	if req.TTLSeconds != nil {
 		ttl = *req.TTLSeconds
 	}
+	if req.IdempotencyKey != "" {
+		owner += " once=" + req.IdempotencyKey
+	}
 	s.call("create %s template=%s ttl=%d", owner, req.Template, ttl)
 	if req.Template == "full" {
 		return api.SandboxInfo{}, fault.New(api.CodeNoCapacity, "no room")
@@ -101,6 +106,27 @@ func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), er
 		return nil, nil, err
 	}
 	return nil, nil, fault.New(api.CodeConflict, "the sandbox is paused")
+}
+
+func (s *stub) EventsOf(_ context.Context, owner, id string) (journal.Of, error) {
+	return journal.Of{Owner: owner, SandboxID: id}, s.known(id)
+}
+
+var lifeEvent = api.LifeEvent{ID: 7, Time: time.Unix(1700000000, 0).UTC(), SandboxID: "sb-1", Type: api.LifeReady, Payload: map[string]any{"path": "pool"}}
+
+func (s *stub) Last(_ context.Context, of journal.Of, limit int) ([]api.LifeEvent, error) {
+	s.call("events %s %s last %d", of.Owner, of.SandboxID, limit)
+	return []api.LifeEvent{lifeEvent}, nil
+}
+
+func (s *stub) After(_ context.Context, of journal.Of, after int64, limit int) ([]api.LifeEvent, error) {
+	s.call("events %s %s after %d", of.Owner, of.SandboxID, after)
+	return []api.LifeEvent{}, nil
+}
+
+func (s *stub) Follow(_ context.Context, of journal.Of, after int64, tail int) iter.Seq2[api.LifeEvent, error] {
+	s.call("follow %s %s after %d tail %d", of.Owner, of.SandboxID, after, tail)
+	return func(yield func(api.LifeEvent, error) bool) { yield(lifeEvent, nil) }
 }
 
 func (s *stub) Templates(context.Context) ([]api.TemplateInfo, error) {
@@ -157,9 +183,9 @@ func (s *stub) Wait(ctx context.Context, _, _, cid, eid string) (api.Execution, 
 	return api.Execution{ExecutionID: eid, End: api.EndOK}, s.wait(ctx)
 }
 
-func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (kernel.OneShot, error) {
+func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (api.OneShotResult, error) {
 	s.call("oneshot %s %q %s", language, code, timeout)
-	return kernel.OneShot{Language: language}, nil
+	return api.OneShotResult{Language: language, Execution: api.Execution{End: api.EndOK}}, nil
 }
 
 func (s *stub) Exec(ctx context.Context, _, _ string, req api.ExecRequest) (api.ExecResult, error) {
@@ -172,19 +198,24 @@ func (s *stub) ExecStream(ctx context.Context, _, _ string, req api.ExecRequest)
 	return s.stream(ctx)
 }
 
-// stubKeys knows one key.
+// stubKeys knows one key, and keys of one scope.
 type stubKeys struct{}
 
 func (stubKeys) Check(secret string) (auth.Identity, bool) {
 	if secret == "pds_nobody" {
 		return auth.Identity{Prefix: "pds_nobody"}, true
 	}
-	return auth.Identity{Owner: "ann", Prefix: "pds_00112233"}, secret == testKey
+	who := auth.Identity{Owner: "ann", Prefix: "pds_00112233", Scope: auth.Admin}
+	if scope, found := strings.CutPrefix(secret, "pds_only_"); found {
+		who.Scope = auth.Scope(scope)
+		return who, true
+	}
+	return who, secret == testKey
 }
-func (stubKeys) Create(context.Context, string, string) (string, auth.Key, error) {
-	return testKey, auth.Key{Prefix: "pds_00112233"}, nil
+func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (string, auth.Key, error) {
+	return testKey, auth.Key{Prefix: "pds_00112233", Owner: cmp.Or(g.Workspace, by.Owner), Label: g.Label, Scope: g.Scope, ExpiresAt: g.ExpiresAt}, nil
 }
-func (stubKeys) List(string) []auth.Key { return nil }
-func (stubKeys) Revoke(context.Context, string, string) error {
+func (stubKeys) List(auth.Identity, string) ([]auth.Key, error) { return nil, nil }
+func (stubKeys) Revoke(context.Context, auth.Identity, string) error {
 	return fault.New(api.CodeNotFound, "there is no such key")
 }

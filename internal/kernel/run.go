@@ -38,7 +38,7 @@ func (s *Service) Stream(ctx context.Context, owner, sid, cid string, req api.Ru
 			return
 		}
 		e := execution{sid, cid, run.ExecutionID}
-		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
+		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
 		f.opened = func() { s.watch.run(e, req.Detach) }
 		defer func() {
 			switch {
@@ -62,7 +62,7 @@ func (s *Service) Attach(ctx context.Context, owner, sid, cid, eid string, after
 			return
 		}
 		e := execution{sid, cid, eid}
-		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
+		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
 		if s.watch.attach(e) {
 			defer func() { s.watch.leave(e, f.ended) }()
 		}
@@ -75,13 +75,8 @@ func (s *Service) Attach(ctx context.Context, owner, sid, cid, eid string, after
 
 func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, error) {
 	run := guestapi.RunRequest{ExecutionID: req.ExecutionID, Code: req.Code, TimeoutMS: req.TimeoutMS, Follow: true}
-	if req.Code == "" {
-		return run, fault.InvalidField("code", "there is no code to run")
-	}
-	if len(req.Code) > guestapi.MaxCode {
-		e := fault.New(api.CodeTooLarge, "the code has %d bytes; at most %d MiB are taken", len(req.Code), guestapi.MaxCode>>20)
-		e.Field = "code"
-		return run, e.WithHint("write the data to a file in the sandbox and read it from there")
+	if err := guestapi.CheckCode(req.Code); err != nil {
+		return run, err
 	}
 	if run.TimeoutMS == 0 {
 		run.TimeoutMS = s.cfg.DefaultTimeout.Milliseconds()
@@ -92,15 +87,13 @@ func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, er
 	if run.ExecutionID == "" {
 		run.ExecutionID = newID("")
 	}
-	if !guest.ValidID(run.ExecutionID) {
-		return run, fault.InvalidField("execution_id", "execution_id must be a UUID, or 1 to 64 letters, digits, \"_\" or \"-\", but is %.80q", run.ExecutionID)
-	}
-	return run, nil
+	return run, guestapi.CheckID("execution_id", run.ExecutionID)
 }
 
 // follow is one caller's view of an execution.
 type follow struct {
 	s         *Service
+	owner     string
 	execution execution
 	link      guest.Link
 	timeout   time.Duration
@@ -126,7 +119,7 @@ func (f *follow) start(run guestapi.RunRequest) guest.Open {
 		run.After = after
 		events, err := c.Run(ctx, cid, run)
 		if cid == api.DefaultContext && errors.Is(err, fault.NotFound) {
-			if err := makeDefault(ctx, c); err != nil {
+			if err := f.s.makeDefault(ctx, f.owner, f.execution.sandbox, c); err != nil {
 				return nil, err
 			}
 			events, err = c.Run(ctx, cid, run)
@@ -155,6 +148,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		if err != nil {
 			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
 				f.ended = true
+				f.s.ended(f.owner, f.execution, end.Execution)
 				yield(end, nil)
 				return
 			}
@@ -169,6 +163,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		case api.EventEnd:
 			e.Execution.ExecutionID = f.execution.id
 			f.ended = true
+			f.s.ended(f.owner, f.execution, e.Execution)
 		case api.EventExit:
 			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
 		}

@@ -9,8 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -20,8 +21,14 @@ const (
 	sweepTime = 2 * time.Minute  // for what nobody knows
 )
 
+// errHostShort ends a daemon that cannot take over what runs for want of file
+// descriptors or disk. The sandboxes go on, and wait for one that can.
+var errHostShort = errors.New("the sandboxes of the last daemon are left alone, for the host has run short")
+
 // adopt takes over what an earlier daemon left: every row is found again or
 // cleaned up, and its events say which. Then everything that has no row goes.
+// What fails is logged: one sandbox in a bad state must not keep the others
+// from their users.
 func (m *Manager) adopt(ctx context.Context) error {
 	rows, err := m.cfg.Store.SandboxesOf(ctx, "", unburied...)
 	if err != nil {
@@ -29,18 +36,54 @@ func (m *Manager) adopt(ctx context.Context) error {
 	}
 	var g errgroup.Group
 	g.SetLimit(adopters)
-	for _, row := range rows {
-		g.Go(func() error { return m.adoptOne(ctx, row) })
+	errs := make([]error, len(rows))
+	for i, row := range rows {
+		g.Go(func() error { errs[i] = m.adoptOne(ctx, row); return nil })
 	}
-	err = g.Wait()
+	_ = g.Wait()
+	err = errors.Join(errs...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, errHostShort) {
+		return err
+	}
 	if err != nil {
-		// One sandbox in a bad state must not keep the others from their users.
 		m.log.Error("some sandboxes could neither be adopted nor cleaned up", "error", err)
 	}
-	return m.sweepHost(ctx)
+	if err := m.sweepHost(ctx); err != nil {
+		m.log.Error("not everything that belongs to no sandbox could be removed", "error", err)
+	}
+	return nil
+}
+
+// EndAll ends every sandbox of an earlier daemon and removes what belongs to
+// none. It is for a machine on which no daemon shall run any more: instead of
+// Run, never beside it. It gives the ids of the users' sandboxes among them.
+func (m *Manager) EndAll(ctx context.Context) (ended []string, err error) {
+	rows, err := m.cfg.Store.SandboxesOf(ctx, "", unburied...)
+	if err != nil {
+		return nil, err
+	}
+	var g errgroup.Group
+	g.SetLimit(adopters)
+	for _, row := range rows {
+		e := ending{reason: reasonKilled, detail: "all sandboxes of this daemon were ended"}
+		switch {
+		case row.State == store.Stopping:
+			e = ending{reason: row.EndReason, detail: row.EndDetail}
+		case row.Owner == "":
+			e = ending{reason: reasonUnused}
+		default:
+			ended = append(ended, row.ID)
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, adoptTime)
+			defer cancel()
+			return m.cleanUp(ctx, row, e)
+		})
+	}
+	return ended, errors.Join(g.Wait(), m.sweepHost(ctx))
 }
 
 func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
@@ -74,11 +117,17 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	m.mu.Unlock()
 
 	var err error
-	if b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log}); err == nil {
-		b.inst, err = m.cfg.Driver.Adopt(ctx, b.id)
+	if b.link, err = m.listen(b); err == nil {
+		var inst driver.Instance
+		if inst, err = m.cfg.Driver.Adopt(ctx, b.id); err == nil {
+			b.holds(inst)
+		}
 	}
 	if errors.Is(err, context.Canceled) {
 		return err // this daemon ends already, the next one tries again
+	}
+	if err := hostShort(err); err != nil {
+		return fmt.Errorf("%w: %w", errHostShort, err) // which is not the sandbox's fault
 	}
 	if err != nil {
 		e := ending{reason: reasonLost, detail: err.Error()}
@@ -95,7 +144,7 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 		m.mu.Unlock()
 	}
 	m.log.Info("sandbox adopted", "sandbox", b.id, "state", row.State)
-	m.note(b.id, "adopted", string(row.State))
+	m.note(b, api.LifeAdopted, map[string]any{"state": string(row.State)})
 	return nil
 }
 
@@ -123,24 +172,16 @@ func (m *Manager) sweepHost(ctx context.Context) error {
 	}
 	sweep, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	removed, err := m.cfg.Driver.Sweep(sweep, keep)
+	removed, failed := m.cfg.Driver.Sweep(sweep, keep)
 	if len(removed) > 0 {
 		m.log.Info("removed what belonged to no sandbox", "what", removed)
 	}
-	if err != nil {
-		m.log.Error("not everything that belongs to no sandbox could be removed", "error", err)
-	}
 	entries, err := os.ReadDir(m.cfg.RunDir)
-	if err != nil {
-		return fmt.Errorf("reading the folder of the links: %w", err)
-	}
+	failed = errors.Join(failed, err)
 	for _, e := range entries {
-		if keep[e.Name()] {
-			continue
-		}
-		if err := m.removeLinkDir(e.Name()); err != nil {
-			m.log.Warn("a link folder could not be removed", "name", e.Name(), "error", err)
+		if !keep[e.Name()] {
+			failed = errors.Join(failed, m.removeLinkDir(e.Name()))
 		}
 	}
-	return nil
+	return failed
 }

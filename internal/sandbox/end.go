@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -15,7 +17,8 @@ const endTime = time.Minute // for everything that an end has to free
 // ending says why a sandbox ends.
 type ending struct {
 	reason string
-	detail string // for the operator
+	detail string         // for the operator
+	by     map[string]any // who killed it
 }
 
 func (e ending) state() store.State {
@@ -36,7 +39,7 @@ func (m *Manager) Kill(ctx context.Context, owner, id string) error {
 	if b == nil {
 		return m.forget(ctx, owner, id)
 	}
-	return m.kill(ctx, b, ending{reason: reasonKilled})
+	return m.kill(ctx, b, ending{reason: reasonKilled, by: caller.Payload(ctx, nil)})
 }
 
 // kill ends a box, also in the middle of its creation.
@@ -49,7 +52,10 @@ func (m *Manager) kill(ctx context.Context, b *box, e ending) error {
 		return err
 	}
 	defer b.unlock()
-	return m.finish(ctx, b, e)
+	if err := m.finish(ctx, b, e); !errors.Is(err, errUnrecorded) {
+		return err
+	}
+	return nil // it has ended, which is what was asked for
 }
 
 // forget lets go of a sandbox that ended by itself: nothing is left of it but
@@ -74,6 +80,10 @@ func (m *Manager) discard(ctx context.Context, b *box) error {
 	return m.kill(context.WithoutCancel(ctx), b, ending{reason: reasonUnused})
 }
 
+// errUnrecorded is for a sandbox of which nothing is left but its row, which
+// could not be written.
+var errUnrecorded = errors.New("the end of the sandbox could not be recorded")
+
 // finish frees all that a box has and says so in its row. It is idempotent:
 // what fails stays in the state "stopping" and is tried again by the sweeper.
 // The caller holds the turn.
@@ -88,6 +98,7 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	if row.State == store.Stopping {
 		e = ending{reason: row.EndReason, detail: row.EndDetail} // the first reason is the true one
 	} else {
+		m.noteEnding(row, e)
 		was := row.State
 		row.State, row.EndReason, row.EndDetail = store.Stopping, e.reason, e.detail
 		if err := m.save(ctx, b, row, was); err != nil {
@@ -108,7 +119,8 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	}
 	// The row comes before the map: who finds no box may take the row's word.
 	if err := m.bury(ctx, row, e, unburied...); err != nil {
-		return err
+		m.log.Error("a sandbox has ended, and the store could not be told; it will be tried again", "sandbox", b.id, "error", err)
+		return errors.Join(errUnrecorded, err)
 	}
 	b.gone = true
 	m.mu.Lock()
@@ -120,6 +132,18 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	}
 	m.wakePools()
 	return nil
+}
+
+// noteEnding says what ends a sandbox, before it is ended.
+func (m *Manager) noteEnding(row store.Sandbox, e ending) {
+	switch e.reason {
+	case reasonKilled:
+		m.noteRow(row, api.LifeKilled, e.by)
+	case reasonTTL:
+		m.noteRow(row, api.LifeExpired, map[string]any{"ttl_seconds": int(row.TTL / time.Second)})
+	case reasonOOM:
+		m.noteRow(row, api.LifeOOM, map[string]any{"memory_mb": row.MemoryMB})
+	}
 }
 
 func (m *Manager) free(ctx context.Context, b *box) error {
@@ -148,8 +172,15 @@ func (m *Manager) bury(ctx context.Context, row store.Sandbox, e ending, from ..
 	if err := m.cfg.Store.ReplaceSandbox(ctx, row, from...); err != nil {
 		return err
 	}
-	m.note(row.ID, "ended", e.reason+" "+e.detail)
-	m.log.Info("sandbox ended", "sandbox", row.ID, "reason", e.reason, "detail", e.detail)
+	payload := map[string]any{"reason": e.reason}
+	if words := reasonWords(e.reason); words != e.reason {
+		payload["detail"] = words
+	}
+	m.noteRow(row, api.LifeEnded, payload)
+	if row.Owner != "" {
+		m.cfg.Metrics.Ended(e.reason)
+	}
+	m.log.InfoContext(ctx, "sandbox ended", "sandbox", row.ID, "reason", e.reason, "detail", e.detail)
 	return nil
 }
 

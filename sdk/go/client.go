@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -121,8 +122,12 @@ func (c *Client) request(ctx context.Context, method, path string, q url.Values,
 
 // call sends in as JSON, when it is not nil, and reads the answer into out.
 func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	return c.callWith(ctx, method, path, q, http.Header{}, in, out)
+}
+
+// callWith is call with headers of its own.
+func (c *Client) callWith(ctx context.Context, method, path string, q url.Values, header http.Header, in, out any) error {
 	var body io.Reader
-	header := http.Header{}
 	if in != nil {
 		raw, err := json.Marshal(in)
 		if err != nil {
@@ -174,19 +179,30 @@ func (c *Client) Template(ctx context.Context, name string) (api.TemplateInfo, e
 	return t, c.call(ctx, http.MethodGet, "/templates/"+url.PathEscape(name), nil, nil, &t)
 }
 
-// Keys lists the API keys of the client's owner.
-func (c *Client) Keys(ctx context.Context) ([]api.KeyInfo, error) {
+// Keys lists the API keys of a workspace, "" meaning the client's own and "*"
+// all; needs the scope admin. Expired ones are there for another 30 days.
+func (c *Client) Keys(ctx context.Context, workspace string) ([]api.KeyInfo, error) {
+	q := url.Values{}
+	if workspace != "" {
+		q.Set("workspace", workspace)
+	}
 	var list []api.KeyInfo
-	return list, c.call(ctx, http.MethodGet, "/me/tokens", nil, nil, &list)
+	return list, c.call(ctx, http.MethodGet, "/me/tokens", q, nil, &list)
 }
 
-// CreateKey makes an API key. Its secret is in the answer and nowhere else.
-func (c *Client) CreateKey(ctx context.Context, label string) (api.NewKey, error) {
+// KeyOptions say what a key is to be. The zero value is a key that may run
+// sandboxes of the client's workspace and never expires.
+type KeyOptions = api.CreateKeyRequest
+
+// CreateKey makes an API key; needs the scope admin, and gives no more than
+// the client's own key has. Its secret is in the answer and nowhere else.
+func (c *Client) CreateKey(ctx context.Context, o KeyOptions) (api.NewKey, error) {
 	var k api.NewKey
-	return k, c.call(ctx, http.MethodPost, "/me/tokens", nil, api.CreateKeyRequest{Label: label}, &k)
+	return k, c.call(ctx, http.MethodPost, "/me/tokens", nil, o, &k)
 }
 
-// RevokeKey ends an API key at once.
+// RevokeKey ends an API key at once, with all that is in progress with it;
+// needs the scope admin.
 func (c *Client) RevokeKey(ctx context.Context, prefix string) error {
 	return c.call(ctx, http.MethodDelete, "/me/tokens/"+url.PathEscape(prefix), nil, nil, nil)
 }
@@ -195,13 +211,35 @@ func (c *Client) RevokeKey(ctx context.Context, prefix string) error {
 // the template "base" with the server's default time to live.
 type CreateOptions = api.CreateSandboxRequest
 
-// Create makes a sandbox and returns when its guest answers.
+// Create makes a sandbox and returns when its guest answers. When the
+// connection breaks it asks again, for a minute, with the same idempotency key,
+// of its own making unless the options have one: there is never a second one.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+	header := http.Header{"Idempotency-Key": {first(o.IdempotencyKey, newID())}}
 	var info api.SandboxInfo
-	if err := c.call(ctx, http.MethodPost, "/sandboxes", nil, o, &info); err != nil {
+	err := again(ctx, func() error { return c.callWith(ctx, http.MethodPost, "/sandboxes", nil, header, o, &info) })
+	if err != nil {
 		return nil, err
 	}
 	return c.sandbox(info), nil
+}
+
+// again makes a call that may be made twice until its connection holds, unless
+// the first attempt reached no server at all.
+func again(ctx context.Context, call func() error) error {
+	var broken time.Time
+	for first, wait := true, firstPause; ; first, wait = false, min(2*wait, lastPause) {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		if broken.IsZero() {
+			broken = time.Now()
+		}
+		if !errors.Is(err, ErrConnection) || first && unreached(err) || time.Since(broken) > reattach || pause(ctx, wait) != nil {
+			return err
+		}
+	}
 }
 
 // Get finds a sandbox.

@@ -81,6 +81,7 @@ var (
 	_ driver.Builder       = (*Driver)(nil)
 	_ driver.Snapshotter   = (*Driver)(nil)
 	_ driver.Pauser        = (*Driver)(nil)
+	_ driver.Restorer      = (*Driver)(nil)
 	_ driver.RootOwner     = (*Driver)(nil)
 	_ driver.Fingerprinter = (*Driver)(nil)
 )
@@ -120,6 +121,9 @@ func New(cfg Config) (*Driver, error) {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, fmt.Errorf("gvisor: %w", err)
 		}
+	}
+	if err := reachable(d.sandboxes()); err != nil {
+		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	if d.cgroups, err = findHierarchy(cgroupMount, groupOf(d.dir)); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)

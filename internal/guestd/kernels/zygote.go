@@ -172,7 +172,7 @@ func (z *zygote) listen() {
 	<-z.child.Done()
 	z.mu.Lock()
 	for id, c := range z.forks {
-		c <- forked{err: errors.New("the zygote has ended")}
+		c <- forked{err: errZygoteEnded}
 		delete(z.forks, id)
 	}
 	z.mu.Unlock()
@@ -245,6 +245,8 @@ func (z *zygote) waitWarm(ctx context.Context) error {
 	}
 }
 
+var errZygoteEnded = errors.New("the zygote has ended")
+
 // fork makes another interpreter out of the zygote: ahead of need, or for a
 // context that waits for it.
 func (z *zygote) fork(ctx context.Context, ahead bool) (*interp, error) {
@@ -278,7 +280,12 @@ func (z *zygote) fork(ctx context.Context, ahead bool) (*interp, error) {
 		return giveUp(err)
 	}
 	if _, _, err := z.conn.WriteMsgUnix(msg, unix.UnixRights(fds...), nil); err != nil {
-		return giveUp(fmt.Errorf("the zygote takes no messages: %w", err))
+		select { // it takes no messages because it is about to be gone
+		case <-z.gone:
+			return giveUp(errZygoteEnded)
+		case <-ctx.Done():
+			return giveUp(fmt.Errorf("the zygote takes no messages: %w", err))
+		}
 	}
 	timeout := time.NewTimer(forkTime)
 	defer timeout.Stop()
@@ -290,7 +297,7 @@ func (z *zygote) fork(ctx context.Context, ahead bool) (*interp, error) {
 		k.run(got.pid, got.exit)
 		return k, nil
 	case <-z.gone:
-		return giveUp(errors.New("the zygote has ended"))
+		return giveUp(errZygoteEnded)
 	case <-timeout.C:
 		return giveUp(errors.New("the zygote does not answer"))
 	case <-ctx.Done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, List
 
 import pytest
@@ -187,7 +187,37 @@ def test_the_account(surface: Surface) -> None:
     made = client.tokens.create("ci")
     assert (made.token, made.label) == ("pds_x", "ci") and "pds_x" not in repr(made)
     assert client.tokens.list()[0].token is None
+    client.tokens.revoke("pds_")
     client.tokens.delete("pds_")
+
+
+def test_keys_with_all_that_they_can_be(surface: Surface) -> None:
+    client = surface.client()
+    body = {
+        "token": "pds_x",
+        "prefix": "pds_",
+        "scopes": ["read"],
+        "workspace": "ann",
+        "created_at": "2026-03-01T10:00:00Z",
+        "expires_at": "2026-03-08T10:00:00Z",
+        "last_used_at": "2026-03-02T10:00:00Z",
+    }
+    surface.server.on("POST", "/v1/me/tokens", answer(201, body))
+    surface.server.on("GET", "/v1/me/tokens", answer(200, [body]))
+    made = client.tokens.create("ci", 7, scopes=["read"], workspace="ann")
+    assert surface.server.calls[-1].json == {"label": "ci", "expires_in_days": 7, "scopes": ["read"], "workspace": "ann"}
+    assert (made.scopes, made.workspace) == (("read",), "ann")
+    assert made.expires_at - made.last_used_at == timedelta(days=6)
+    client.tokens.create("ci", expires_at=datetime(2030, 1, 2, 3, tzinfo=timezone(timedelta(hours=1))))
+    assert surface.server.calls[-1].json == {"label": "ci", "expires_at": "2030-01-02T02:00:00+00:00"}
+    assert client.tokens.list("*")[0].workspace == "ann"
+    assert surface.server.calls[-1].query == {"workspace": "*"}
+    for wrong in ({"expires_in_days": 0}, {"scopes": [""]}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            client.tokens.create("ci", **wrong)
+    for wrong in ({"scopes": "read"}, {"expires_at": "2030"}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            client.tokens.create("ci", **wrong)
 
 
 # Commands
@@ -375,7 +405,7 @@ def test_a_wrong_key_says_what_to_do(surface: Surface) -> None:
         surface.Client(surface.server.url, "pds_wrong").me()
 
 
-def test_reads_are_repeated_over_a_broken_connection_but_creates_are_not(surface: Surface) -> None:
+def test_what_may_be_sent_twice_is_repeated_over_a_broken_connection(surface: Surface) -> None:
     client = surface.client(reconnect_seconds=5)
     tries: List[str] = []
 
@@ -386,10 +416,27 @@ def test_reads_are_repeated_over_a_broken_connection_but_creates_are_not(surface
     client.sandboxes.list()
     surface.server.on("GET", "/v1/me", flaky)
     assert client.me() == {"owner": "me"}
-    surface.server.on("POST", "/v1/sandboxes", flaky)
+    surface.server.on("POST", "/v1/me/tokens", flaky)
     with pytest.raises(APIConnectionError):
-        client.sandboxes.create("base")
+        client.tokens.create("ci")
     assert tries == ["GET", "GET", "POST"]
+
+
+def test_a_create_is_sent_again_with_the_same_key(surface: Surface) -> None:
+    keys: List[str] = []
+
+    def flaky(call: Any) -> Any:
+        keys.append(call.headers["idempotency-key"])
+        return None if len(keys) < 3 else answer(201, {"id": "sb_1"})
+
+    surface.server.on("POST", "/v1/sandboxes", flaky)
+    client = surface.client(reconnect_seconds=5)  # this is its first call: the server is there, though it has answered nothing
+    assert client.sandboxes.create("base").id == "sb_1"
+    client.sandboxes.create("base")
+    client.sandboxes.create("base", idempotency_key="mine")
+    assert len(keys) == 5 and keys[0] == keys[1] == keys[2] != keys[3] and keys[4] == "mine"
+    with pytest.raises(ValueError, match="idempotency_key"):
+        client.sandboxes.create("base", idempotency_key="")
 
 
 def test_connections_are_kept(surface: Surface) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import datetime
 from typing import Any, Dict, List, Optional, Union
 
 from . import _checks as check
@@ -46,6 +48,7 @@ def create_sandbox(
     secrets: Any,
     volumes: Any,
     reseed: bool,
+    idempotency_key: Optional[str],
 ) -> Request:
     body: Dict[str, Any] = {"network": network, "secrets": secrets, "volumes": volumes}
     if from_snapshot is not None:
@@ -70,7 +73,10 @@ def create_sandbox(
         body["metadata"] = check.strings("metadata", metadata)
     if envs is not None:
         body["envs"] = check.strings("envs", envs)
-    return Request("POST", "/sandboxes", body=_clean(body), read_seconds=CREATE_SECONDS)
+    request = Request("POST", "/sandboxes", body=_clean(body), read_seconds=CREATE_SECONDS, repeatable=True)
+    key = str(uuid.uuid4()) if idempotency_key is None else check.text("idempotency_key", idempotency_key)
+    request.headers["Idempotency-Key"] = key
+    return request
 
 
 def get_sandbox(sandbox_id: str) -> Request:
@@ -429,12 +435,27 @@ def version() -> Request:
     return Request("GET", "/version", repeatable=True)
 
 
-def list_tokens() -> Request:
-    return Request("GET", "/me/tokens", repeatable=True)
+def list_tokens(workspace: Optional[str]) -> Request:
+    return Request("GET", "/me/tokens", [("workspace", workspace)], repeatable=True)
 
 
-def create_token(label: str) -> Request:
-    return Request("POST", "/me/tokens", body={"label": check.text("label", label)})
+def create_token(
+    label: str,
+    expires_in_days: Optional[int],
+    scopes: Optional[List[str]],
+    expires_at: Optional[datetime],
+    workspace: Optional[str],
+) -> Request:
+    body: Dict[str, Any] = {"label": check.text("label", label, empty=True)}
+    if expires_in_days is not None:
+        body["expires_in_days"] = check.whole("expires_in_days", expires_in_days)
+    if scopes is not None:
+        body["scopes"] = check.texts("scopes", scopes)
+    if expires_at is not None:
+        body["expires_at"] = check.moment("expires_at", expires_at)
+    if workspace is not None:
+        body["workspace"] = check.text("workspace", workspace)
+    return Request("POST", "/me/tokens", body=body)
 
 
 def delete_token(prefix: str) -> Request:

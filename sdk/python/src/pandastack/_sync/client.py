@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any, Iterator, Callable, Dict, List, Optional
 
 from .. import _routes as routes
 from .._config import find_endpoint
 from .._request import Request, Response
-from .._retry import GIVE_UP_SECONDS, Backoff
+from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
 from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
@@ -43,7 +44,7 @@ class Client:
         self._endpoint = find_endpoint(api_url, api_key)
         self._transport = Transport(self._endpoint)
         self._reconnect_seconds = reconnect_seconds
-        self._answered = False  # the server was there once: a refused connection may be a restart
+        self._reached = False  # the server was there once: a refused connection may be a restart
         self.sandboxes = Sandboxes(self)
         self.templates = Templates(self)
         self.tokens = Tokens(self)
@@ -91,7 +92,7 @@ class Client:
             except APIConnectionError as error:
                 self._wait(backoff, error, again=request.repeatable)
                 continue
-            self._answered = True
+            self._reached = True
             if response.status >= 400:
                 raise response.error(request)
             return response
@@ -100,7 +101,7 @@ class Client:
         """The events of one connection. With `until` (monotonic), raises _Renew when it has waited too long to keep it."""
         since = time.monotonic()
         with self._transport.stream(request) as answer:
-            self._answered = True
+            self._reached = True
             if answer.status >= 400:
                 raise Response(answer.status, answer.headers, answer.read()).error(request)
             decoder = EventDecoder()
@@ -166,12 +167,15 @@ class Client:
             request = again(seen)
 
     def _backoff(self) -> Backoff:
-        return Backoff(self._reconnect_seconds)
+        return Backoff(self._reconnect_seconds if self._reached else min(self._reconnect_seconds, FIRST_CALL_SECONDS))
 
     def _wait(self, backoff: Backoff, error: PandastackError, *, again: bool = True) -> None:
         """Sleeps before another try, or raises the error when there should be none."""
-        unsent = isinstance(error, APIConnectionError) and not error.sent
-        pause = backoff.pause() if (unsent or again) and self._answered else None
+        if isinstance(error, APIConnectionError) and not error.sent:
+            again = self._reached
+        else:
+            self._reached = True  # something was there
+        pause = backoff.pause() if again else None
         if pause is None:
             raise error
         sleep(pause)
@@ -270,31 +274,66 @@ class Templates:
 
 
 class Tokens:
-    """The API keys of the account: ``client.tokens``."""
+    """API keys: ``client.tokens``. All of it needs a key with the scope ``admin``.
+
+    Scopes are ``read`` (look), ``run`` (make, use and end sandboxes) and ``admin`` (manage keys); each includes those
+    before it. A key reaches the sandboxes of its workspace and no others.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def list(self) -> List[Token]:
-        """All keys, without the secrets."""
-        answer = self._client._send(routes.list_tokens())
-        return [Token.from_wire(body) for body in answer.items("tokens")]
-
-    def create(self, label: str) -> Token:
-        """Makes a key. Its `token` is in this answer only.
+    def list(self, workspace: Optional[str] = None) -> List[Token]:
+        """The keys, without the secrets, oldest first. Expired ones are listed for another 30 days.
 
         Args:
-            label: what it is for, in words.
-        """
-        return Token.from_wire((self._client._send(routes.create_token(label))).object(), label=label)
+            workspace: whose; default the client's own. ``"*"`` means all; another than the client's own is only for
+                admins of the workspace ``local``.
 
-    def delete(self, prefix: str) -> None:
-        """Revokes the key that starts like this.
+        Raises:
+            AuthError: the client's key may not.
+        """
+        answer = self._client._send(routes.list_tokens(workspace))
+        return [Token.from_wire(body) for body in answer.items("tokens")]
+
+    def create(
+        self,
+        label: str,
+        expires_in_days: Optional[int] = None,
+        *,
+        scopes: Optional[List[str]] = None,
+        expires_at: Optional[datetime] = None,
+        workspace: Optional[str] = None,
+    ) -> Token:
+        """Makes a key that can do no more than the client's own. Its `token` is in this answer only.
+
+        Args:
+            label: what it is for, in words; at most 100 bytes.
+            expires_in_days: 1 to 3650. Default: when the client's own key expires, which may be never.
+            scopes: of ``"read"``, ``"run"``, ``"admin"``. Default: ``["run"]``.
+            expires_at: a datetime instead of `expires_in_days`.
+            workspace: whose sandboxes it reaches. Default: the client's own; another one is only for admins of the
+                workspace ``local``.
+
+        Raises:
+            AuthError: the client's key may not make such a key.
+            BadRequestError: an argument is out of bounds; `field` says which.
+        """
+        request = routes.create_token(label, expires_in_days, scopes, expires_at, workspace)
+        return Token.from_wire((self._client._send(request)).object(), label=label)
+
+    def revoke(self, prefix: str) -> None:
+        """Ends a key at once, and within a second whatever is in progress with it.
+
+        Args:
+            prefix: its first 12 characters, `Token.prefix`.
 
         Raises:
             NotFoundError: there is none.
         """
         self._client._send(routes.delete_token(prefix))
+
+    delete = revoke  # the word of the other resources
 
 
 class Snapshots:
