@@ -205,8 +205,14 @@ func TestSandboxes(t *testing.T) {
 		{name: "create with no room", method: "POST", path: "/v1/sandboxes", body: `{"template":"full"}`, status: 503, code: api.CodeNoCapacity, calls: []string{"create ann template=full ttl=-1"}, check: header("Retry-After", "1")},
 		{name: "create with too large a body", method: "POST", path: "/v1/sandboxes", body: `{"template":"` + strings.Repeat("x", maxBody) + `"}`, status: 413, code: api.CodeTooLarge},
 
-		{name: "list is a bare array", method: "GET", path: "/v1/sandboxes", status: 200, want: []string{"[]\n"}, calls: []string{"list ann map[]  0"}},
-		{name: "list filtered", method: "GET", path: "/v1/sandboxes?metadata.team=a&status=running&limit=3", status: 200, calls: []string{"list ann map[team:a] running 3"}},
+		{name: "list is a bare array", method: "GET", path: "/v1/sandboxes", status: 200, want: []string{"[]\n"}, calls: []string{"list ann map[]   0 "}, check: header("X-Next-Cursor", "")},
+		{name: "list filtered", method: "GET", path: "/v1/sandboxes?metadata.team=a&status=running&template=base&limit=3&cursor=x", status: 200, calls: []string{"list ann map[team:a] running base 3 x"}},
+		{name: "list a page that is not the last", method: "GET", path: "/v1/sandboxes?limit=1&metadata.a%20b=%26", status: 200, want: []string{`[{"id":"sb-1"`}, calls: []string{"list ann map[a b:&]   1 "}, check: func(t *testing.T, res *httptest.ResponseRecorder) {
+			header("X-Next-Cursor", "next")(t, res)
+			header("Link", `</v1/sandboxes?cursor=next&limit=1&metadata.a+b=%26>; rel="next"`)(t, res)
+		}},
+		{name: "list too long a page", method: "GET", path: "/v1/sandboxes?limit=1001", status: 400, code: api.CodeInvalid, field: "limit"},
+		{name: "list with a pair twice", method: "GET", path: "/v1/sandboxes?metadata.a=1&metadata.a=2", status: 400, code: api.CodeInvalid, field: "metadata"},
 		{name: "list with a bad limit", method: "GET", path: "/v1/sandboxes?limit=-3", status: 400, code: api.CodeInvalid, field: "limit"},
 		{name: "list with a bad status", method: "GET", path: "/v1/sandboxes?status=asleep", status: 400, code: api.CodeInvalid, field: "status"},
 		{name: "list with a broken query", method: "GET", path: "/v1/sandboxes?limit=%zz", status: 400, code: api.CodeInvalid, field: "query"},
