@@ -13,8 +13,8 @@ import (
 )
 
 // find gives the box of a sandbox, nil when only its row may be left. What
-// belongs to somebody else does not exist: like an id that never was, it gives
-// nil, and the row that is then looked for is not found.
+// belongs to somebody else does not exist, and is looked for as long as an id
+// that never was, so that time tells nothing either.
 func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if err := m.started(ctx); err != nil {
 		return nil, err
@@ -25,7 +25,10 @@ func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	}
 	switch row := b.get(); {
 	case owner != "" && row.Owner != owner:
-		return nil, nil
+		if _, err := m.row(ctx, owner, id); err != nil {
+			return nil, err
+		}
+		return nil, m.unknown(owner, id) // it is being claimed, and nobody was told its id yet
 	case row.State == store.Prepared || row.State == store.Pooled:
 		return nil, m.unknown(owner, id)
 	}
