@@ -64,9 +64,12 @@ func (m *Manager) Page(ctx context.Context, owner string, f ListFilter) (list []
 		rows = rows[:f.Limit]
 		next = cursor(rows[f.Limit-1])
 	}
-	list = make([]api.SandboxInfo, len(rows))
-	for i, row := range rows {
-		list[i] = m.info(row)
+	list = make([]api.SandboxInfo, 0, len(rows))
+	for _, row := range rows {
+		if b := m.box(row.ID); b != nil && row.State != store.Stopping && b.get().State == store.Stopping {
+			continue // it is ending, and the store could not be told yet
+		}
+		list = append(list, m.info(row))
 	}
 	return list, next, nil
 }
