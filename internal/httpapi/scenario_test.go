@@ -324,7 +324,7 @@ func TestPathsAreChecked(t *testing.T) {
 		{"long", "?path=/" + strings.Repeat("x", maxPath)},
 	} {
 		for _, route := range []struct{ method, path string }{
-			{"GET", fs}, {"PUT", fs}, {"DELETE", fs}, {"GET", fs + "/stat"},
+			{"GET", fs}, {"PUT", fs}, {"POST", fs}, {"DELETE", fs}, {"GET", fs + "/stat"},
 		} {
 			list = append(list, scenario{
 				name: bad.name + " " + route.method + " " + route.path, method: route.method, path: route.path + bad.query,
@@ -337,7 +337,6 @@ func TestPathsAreChecked(t *testing.T) {
 		scenario{name: "move from", method: "POST", path: fs + "/move", body: `{"from":"x","to":"/y"}`, status: 400, code: api.CodeInvalid, field: "from"},
 		scenario{name: "move to", method: "POST", path: fs + "/move", body: `{"from":"/x","to":""}`, status: 400, code: api.CodeInvalid, field: "to"},
 		scenario{name: "mode", method: "PUT", path: fs + "?path=/x&mode=rw", status: 400, code: api.CodeInvalid, field: "mode"},
-		scenario{name: "append", method: "PUT", path: fs + "?path=/x&append=maybe", status: 400, code: api.CodeInvalid, field: "append"},
 		scenario{name: "listing after a path", method: "GET", path: fs + "/dir?path=/x&after=a/b", status: 400, code: api.CodeInvalid, field: "after"},
 		scenario{name: "listing of too many", method: "GET", path: fs + "/dir?path=/x&limit=10001", status: 400, code: api.CodeInvalid, field: "limit"},
 		scenario{name: "recursive", method: "DELETE", path: fs + "?path=/x&recursive=yes", status: 400, code: api.CodeInvalid, field: "recursive"},
