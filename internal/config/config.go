@@ -42,6 +42,9 @@ type Config struct {
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
+	HibernatedFor time.Duration
+	StopHibernate time.Duration
+	DiskReserve   int
 	sources       map[string]string
 }
 
@@ -73,6 +76,9 @@ func (c *Config) settings() []setting {
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+		{"hibernated_for", duration(&c.HibernatedFor), "How long a hibernated sandbox is kept; then it is ended."},
+		{"stop_hibernate", duration(&c.StopHibernate), "How long hibernating the persistent sandboxes may take when the daemon is told to stop; what is not done by then goes on running. \"0s\": none is hibernated."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Disk that snapshots and hibernated sandboxes leave free, in MB."},
 	}
 }
 
@@ -92,6 +98,9 @@ func defaults(env Env) Config {
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
+		HibernatedFor: 30 * 24 * time.Hour,
+		StopHibernate: 10 * time.Second,
+		DiskReserve:   1024,
 	}
 }
 

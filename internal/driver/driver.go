@@ -78,6 +78,10 @@ type Snapshotter interface {
 type Save struct {
 	Stop     bool // end the instance when the snapshot is whole
 	Volatile bool // it need not outlive the machine, nor be checked for damage later
+
+	// GoesOn, if set, is called when an instance that is not to be stopped goes
+	// on, which is before the snapshot is whole.
+	GoesOn func()
 }
 
 // Image is what Inspect finds in a snapshot.

@@ -35,6 +35,16 @@ func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, erro
 	return out, err
 }
 
+func (b builtTemplates) ByDigest(ctx context.Context, digest string) (sandbox.Template, error) {
+	list, err := b.Templates(ctx)
+	for _, t := range list {
+		if t.Info.Digest == digest {
+			return t, nil
+		}
+	}
+	return sandbox.Template{}, err
+}
+
 // real is a daemon without HTTP on gVisor.
 type real struct {
 	t      *testing.T

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ import (
 type Templates interface {
 	// Templates lists what is built and usable now.
 	Templates(ctx context.Context) ([]Template, error)
+	// ByDigest finds one that a sandbox or snapshot was made from, also after its
+	// name means another. The error wraps fault.NotFound when it is gone.
+	ByDigest(ctx context.Context, digest string) (Template, error)
 }
 
 // Template is a built template as the Manager needs it.
@@ -45,6 +49,13 @@ type Store interface {
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
 	AddEvent(ctx context.Context, e store.Event) error
+	Sync(ctx context.Context) error
+
+	AddSnapshot(ctx context.Context, sn store.Snapshot) error
+	Snapshot(ctx context.Context, id string) (store.Snapshot, error)
+	SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]store.Snapshot, error)
+	DescribeSnapshot(ctx context.Context, id, name string, metadata map[string]string) error
+	RemoveSnapshot(ctx context.Context, id string) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -58,6 +69,7 @@ type Config struct {
 	Logger    *slog.Logger
 	Now       func() time.Time // time.Now
 	RunDir    string           // holds a link folder for each sandbox; in the data directory
+	ImageDir  string           // holds snapshots and hibernated sandboxes; beside RunDir, called images
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
@@ -81,6 +93,11 @@ type Config struct {
 	SweepEvery time.Duration       // 1 s
 	Retention  time.Duration       // 24 h that the record of an ended sandbox is kept
 	LinkWait   time.Duration       // 10 s that a call waits for a guest that redials
+
+	SettleTime    time.Duration         // 10 s that a snapshot or a fork waits for running cells
+	MinFreeDiskMB int                   // 1024; disk that images leave alone
+	DiskAvailable func() (int64, error) // bytes; asks the file system of ImageDir
+	HibernatedFor time.Duration         // 30 days after which a hibernated sandbox is ended
 }
 
 // PoolSize is how many sandboxes of a template are kept ready.
@@ -125,6 +142,15 @@ func (c *Config) fill() error {
 	set(&c.SweepEvery, time.Second)
 	set(&c.Retention, 24*time.Hour)
 	set(&c.LinkWait, 10*time.Second)
+	set(&c.SettleTime, 10*time.Second)
+	set(&c.MinFreeDiskMB, 1024)
+	set(&c.HibernatedFor, 30*24*time.Hour)
+	if c.ImageDir == "" {
+		c.ImageDir = filepath.Join(filepath.Dir(c.RunDir), "images")
+	}
+	if c.DiskAvailable == nil {
+		c.DiskAvailable = func() (int64, error) { return diskAvailable(c.ImageDir) }
+	}
 	c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
 	return nil
 }
@@ -156,6 +182,9 @@ type Manager struct {
 	pool    pool
 	closed  bool
 	created time.Time // when the last create ended
+
+	diskTaken int64          // bytes set aside for images that are being written
+	restoring map[string]int // snapshots that sandboxes are being made from
 }
 
 // New makes a Manager. Nothing runs until Run is called.
@@ -165,6 +194,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err := os.MkdirAll(cfg.RunDir, 0o711); err != nil { // sandboxes get through, and list nothing
 		return nil, fmt.Errorf("making the folder for the links: %w", err)
+	}
+	if err := os.MkdirAll(cfg.ImageDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder for the images: %w", err)
 	}
 	life, end := context.WithCancel(context.Background())
 	m := &Manager{
@@ -177,6 +209,8 @@ func New(cfg Config) (*Manager, error) {
 		end:   end,
 		wake:  make(chan struct{}, 1),
 		boxes: map[string]*box{},
+
+		restoring: map[string]int{},
 	}
 	return m, nil
 }
@@ -231,8 +265,11 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.boxes {
-		if b.link != nil {
-			errs = append(errs, b.link.Close())
+		b.mu.Lock()
+		link := b.link
+		b.mu.Unlock()
+		if link != nil {
+			errs = append(errs, link.Close())
 		}
 	}
 	return errors.Join(errs...)

@@ -166,7 +166,7 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 	if !m.quiet() {
 		return false, nil
 	}
-	if ok, err := m.roomy(2); err != nil || !ok {
+	if ok, _, err := m.roomy(2, 0); err != nil || !ok {
 		return false, err
 	}
 	for _, t := range list {
@@ -224,7 +224,7 @@ func (m *Manager) addPrepared(ctx context.Context, t Template) error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CreateTimeout)
 	defer cancel()
-	b, err := m.prepare(ctx, m.newRow(t), t)
+	b, err := m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs})
+	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs}, "")
 	if err == nil {
 		err = m.introduce(ctx, b, client, t)
 	}
@@ -277,5 +277,5 @@ func (m *Manager) preparedFor(ctx context.Context, t Template) (*box, error) {
 		}
 		return b, nil
 	}
-	return m.prepare(ctx, m.newRow(t), t)
+	return m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 }

@@ -48,11 +48,12 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	for _, row := range stuck {
 		g.Go(func() error { return m.retry(ctx, row) })
 	}
-	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention))}
+	errs := []error{g.Wait(), m.rest(ctx, now), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention))}
 	return errors.Join(errs...)
 }
 
-// expire ends a sandbox whose time is over, unless it was renewed meanwhile.
+// expire ends a sandbox whose time is over, or hibernates it if it is
+// persistent, unless it was renewed meanwhile.
 func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	b := m.box(row.ID)
 	if b == nil {
@@ -62,13 +63,32 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 		return nil // at the next sweep
 	}
 	defer b.unlock()
+	if now := b.get(); now.Persistent {
+		return m.expirePersistent(ctx, b, now)
+	}
 	if err := m.cfg.Store.Expire(ctx, row.ID, reasonTTL, m.cfg.Now()); err != nil {
 		return ignoreStale(err)
 	}
-	b.mu.Lock()
-	b.row.State, b.row.EndReason = store.Stopping, reasonTTL
-	b.mu.Unlock()
+	ended := b.get()
+	ended.State, ended.EndReason = store.Stopping, reasonTTL
+	b.setRow(ended)
 	return m.finish(ctx, b, ending{reason: reasonTTL})
+}
+
+// expirePersistent hibernates a box with all that runs in it. While it cannot
+// be, for want of disk, it goes on. The caller holds the turn.
+func (m *Manager) expirePersistent(ctx context.Context, b *box, row store.Sandbox) error {
+	now := m.cfg.Now()
+	if row.State != store.Running && row.State != store.Paused || row.ExpiresAt.After(now) || !b.mayTry(now) {
+		return nil
+	}
+	defer b.shut()()
+	err := m.putToSleep(ctx, b, "its time to live was over")
+	if err != nil {
+		b.tryAgain(now.Add(retrySleep))
+		m.note(b.id, "not_hibernated", err.Error())
+	}
+	return err
 }
 
 // retry tries again what could not be ended.

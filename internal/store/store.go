@@ -79,7 +79,8 @@ func Open(ctx context.Context, dir string) (s *Store, err error) {
 }
 
 // open opens the file. Commits survive the end of the process at once, and of
-// the machine with the next checkpoint: sandboxes do not outlive the machine.
+// the machine with the next checkpoint: running sandboxes do not outlive it, and
+// for what does there is Sync.
 func open(file string, conns int) (*sql.DB, error) {
 	q := url.Values{
 		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(ON)"},

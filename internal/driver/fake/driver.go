@@ -384,6 +384,9 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 		return i.Stop(ctx)
 	}
 	i.guest.breakLink()
+	if how.GoesOn != nil {
+		how.GoesOn()
+	}
 	return nil
 }
 

@@ -94,6 +94,9 @@ func (i *Instance) save(ctx context.Context, dir string, how driver.Save) (faile
 	if err := d.command(ctx, checkpointTimeout, i.box, nil, "checkpoint", "--image-path="+tmp, "--compression=none", "--leave-running", i.box.ID); err != nil {
 		return d.explain(i.box, err)
 	}
+	if how.GoesOn != nil && !how.Stop {
+		how.GoesOn()
+	}
 	if m.Files, m.Bytes, err = seal(tmp, how.Volatile); err != nil {
 		return d.explain(i.box, err)
 	}
