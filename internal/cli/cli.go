@@ -1,6 +1,7 @@
 // Package cli is the command line of PandaStack, one file a verb. It talks to
-// the server through sdk/go like every other client; only serve, doctor and
-// template build work on the machine itself, through package daemon.
+// the server through sdk/go like every other client; only serve, doctor, sweep,
+// template build and key create --on-host work on the machine itself, through
+// package daemon.
 //
 // It never touches the store or a driver.
 package cli
@@ -28,6 +29,7 @@ type grammar struct {
 
 	Serve    serveCmd    `cmd:"" help:"Run the daemon."`
 	Doctor   doctorCmd   `cmd:"" help:"Check this machine, and say how to mend what is wrong."`
+	Sweep    sweepCmd    `cmd:"" help:"End all sandboxes of a daemon that has stopped, and leave nothing of them running."`
 	Version  versionCmd  `cmd:"" help:"Show the version."`
 	Config   configCmd   `cmd:"" help:"The daemon's settings."`
 	Run      runCmd      `cmd:"" help:"Run Python in a sandbox of its own."`

@@ -2,14 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/fault"
 )
-
-// localOwner owns the keys that the daemon makes, and so their sandboxes.
-const localOwner = "local"
 
 // introduce gives clients on this machine the daemon's address and a key: the
 // one they have from an earlier start, or a new one.
@@ -29,18 +28,21 @@ func introduce(ctx context.Context, cfg *config.Config, keys *auth.Keys, url, fi
 		}
 	}
 	if entry.APIKey == "" {
-		secret, _, err := keys.Create(ctx, localOwner, "clients on this machine")
+		secret, _, err := keys.Create(ctx, auth.Host, auth.Grant{Label: "clients on this machine", Scope: auth.Admin})
 		if err != nil {
 			return s, err
 		}
 		entry.APIKey = secret
 	}
-	merged, err := config.MergeClient(file, entry)
+	merged, err := config.MergeClient(file, entry, cfg.ClientGroup)
 	if err != nil {
+		if errors.Is(err, fault.Invalid) { // a setting
+			return s, err
+		}
 		// A configuration that cannot be read is the user's to mend; the key must
 		// not be lost meanwhile.
 		s.ClientError = err
-		if merged, err = config.MergeClient(fallback, entry); err != nil {
+		if merged, err = config.MergeClient(fallback, entry, cfg.ClientGroup); err != nil {
 			return s, err
 		}
 	}

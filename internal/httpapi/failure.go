@@ -28,6 +28,9 @@ var statusOf = map[api.Code]int{
 	api.CodeNoSpace:         http.StatusInsufficientStorage,
 }
 
+// StatusOf gives the HTTP status that a code travels with; 0 for no code.
+func StatusOf(c api.Code) int { return statusOf[c] }
+
 // methodError is the one failure whose status is not its code's.
 type methodError struct {
 	err     *fault.Error
@@ -80,6 +83,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 // alone: the caller gets an id to look up in the log.
 func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
 	id := stateOf(r.Context()).id
+	if keyEnded(r) {
+		err = errUnauthenticated
+	}
 	var f *fault.Error
 	if !errors.As(err, &f) {
 		switch {

@@ -10,9 +10,9 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/auth"
 )
 
 // Options are what a Server is made of.
@@ -31,20 +31,11 @@ type Options struct {
 	Hosts []string
 }
 
-// Keys checks and manages API keys.
-type Keys interface {
-	Check(secret string) (auth.Identity, bool)
-	Create(ctx context.Context, owner, label string) (secret string, key auth.Key, err error)
-	List(owner string) []auth.Key
-	Revoke(ctx context.Context, owner, prefix string) error
-}
-
-var _ Keys = (*auth.Keys)(nil)
-
 // Server answers /v1.
 type Server struct {
 	Options
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	routed []string
 }
 
 // New makes the handler of the whole API.
@@ -72,11 +63,13 @@ func (s *Server) routes() {
 	open("GET /healthz", s.health)
 	open("GET /readyz", s.ready)
 	open("GET /version", s.version)
+	open("GET /openapi.json", s.openapi)
+	open("GET /docs", s.docs)
 	open("GET /v1/healthz", s.health)
 	open("GET /v1/readyz", s.ready)
 	open("GET /v1/version", s.version)
 
-	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(h)) }
+	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(needOf(pattern), h)) }
 	locked("GET /v1/me", s.me)
 	locked("GET /v1/me/tokens", s.listKeys)
 	locked("POST /v1/me/tokens", s.createKey)
@@ -137,7 +130,11 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
 }
 
+// Routes lists every pattern that is served, as in "GET /v1/me".
+func (s *Server) Routes() []string { return slices.Clone(s.routed) }
+
 func (s *Server) handle(pattern string, h handler) {
+	s.routed = append(s.routed, pattern)
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		stateOf(r.Context()).route = pattern
 		if err := h(w, r); err != nil {

@@ -134,7 +134,7 @@ func (s *Server) streamed(out *sse, r *http.Request, err error) error {
 		return err
 	}
 	stateOf(r.Context()).err = err
-	if r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), ErrStopping) {
+	if r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), ErrStopping) && !keyEnded(r) {
 		return nil // nobody is there to read it
 	}
 	body, _ := s.failure(r, err)

@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,7 +13,6 @@ import (
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
-	"github.com/pandastack/pandastack/internal/kernel"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -205,9 +206,9 @@ func (s *stub) Wait(ctx context.Context, _, _, cid, eid string) (api.Execution, 
 	return api.Execution{ExecutionID: eid, End: api.EndOK}, s.wait(ctx)
 }
 
-func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (kernel.OneShot, error) {
+func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (api.OneShotResult, error) {
 	s.call("oneshot %s %q %s", language, code, timeout)
-	return kernel.OneShot{Language: language}, nil
+	return api.OneShotResult{Language: language, Execution: api.Execution{End: api.EndOK}}, nil
 }
 
 func (s *stub) Exec(ctx context.Context, _, _ string, req api.ExecRequest) (api.ExecResult, error) {
@@ -220,19 +221,24 @@ func (s *stub) ExecStream(ctx context.Context, _, _ string, req api.ExecRequest)
 	return s.stream(ctx)
 }
 
-// stubKeys knows one key.
+// stubKeys knows one key, and keys of one scope.
 type stubKeys struct{}
 
 func (stubKeys) Check(secret string) (auth.Identity, bool) {
 	if secret == "pds_nobody" {
 		return auth.Identity{Prefix: "pds_nobody"}, true
 	}
-	return auth.Identity{Owner: "ann", Prefix: "pds_00112233"}, secret == testKey
+	who := auth.Identity{Owner: "ann", Prefix: "pds_00112233", Scope: auth.Admin}
+	if scope, found := strings.CutPrefix(secret, "pds_only_"); found {
+		who.Scope = auth.Scope(scope)
+		return who, true
+	}
+	return who, secret == testKey
 }
-func (stubKeys) Create(context.Context, string, string) (string, auth.Key, error) {
-	return testKey, auth.Key{Prefix: "pds_00112233"}, nil
+func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (string, auth.Key, error) {
+	return testKey, auth.Key{Prefix: "pds_00112233", Owner: cmp.Or(g.Workspace, by.Owner), Label: g.Label, Scope: g.Scope, ExpiresAt: g.ExpiresAt}, nil
 }
-func (stubKeys) List(string) []auth.Key { return nil }
-func (stubKeys) Revoke(context.Context, string, string) error {
+func (stubKeys) List(auth.Identity, string) ([]auth.Key, error) { return nil, nil }
+func (stubKeys) Revoke(context.Context, auth.Identity, string) error {
 	return fault.New(api.CodeNotFound, "there is no such key")
 }

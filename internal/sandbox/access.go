@@ -24,7 +24,8 @@ type ListFilter struct {
 var shown = []store.State{store.Creating, store.Running, store.Paused, store.Hibernated, store.Stopping, store.Failed}
 
 // find gives the box of a sandbox, nil when only its row may be left. What
-// belongs to somebody else does not exist.
+// belongs to somebody else does not exist: like an id that never was, it gives
+// nil, and the row that is then looked for is not found.
 func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if err := m.started(ctx); err != nil {
 		return nil, err
@@ -33,8 +34,10 @@ func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if b == nil {
 		return nil, nil
 	}
-	row := b.get()
-	if row.State == store.Prepared || row.State == store.Pooled || row.Owner == "" && owner != "" || owner != "" && row.Owner != owner {
+	switch row := b.get(); {
+	case owner != "" && row.Owner != owner:
+		return nil, nil
+	case row.State == store.Prepared || row.State == store.Pooled:
 		return nil, m.unknown(owner, id)
 	}
 	return b, nil

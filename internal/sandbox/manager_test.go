@@ -672,6 +672,48 @@ func TestRestartAdopts(t *testing.T) {
 	}
 }
 
+// What no daemon shall ever look after again goes without one.
+func TestEndAll(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	running, paused, gone := r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{})
+	if err := r.Pause(ctx, "ann", paused.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.host.End(gone.ID, driver.Exit{Code: 1, Reason: "crashed"})
+	if err := os.Mkdir(filepath.Join(r.dir, "run", "nobodys"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+
+	st, err := store.Open(ctx, r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sandbox.New(sandbox.Config{Driver: fake.New(r.host), Store: st, Templates: r.tmpls, RunDir: filepath.Join(r.dir, "run")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := m.EndAll(ctx)
+	slices.Sort(ended)
+	want := []string{running.ID, paused.ID, gone.ID}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(ended, want) {
+		t.Errorf("ended %q, %v; want %q", ended, err, want)
+	}
+	r.store = st
+	r.clean()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// The next daemon starts with nothing, and knows why.
+	r.start()
+	if _, err := r.Get(ctx, "ann", running.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v", err)
+	}
+}
+
 // A daemon that dies in the middle of a create leaves nothing that the next one
 // does not find.
 func TestRestartCleansUpAfterCreates(t *testing.T) {

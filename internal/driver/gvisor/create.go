@@ -169,8 +169,7 @@ func (d *Driver) validate(s driver.BootSpec) error {
 			return fault.InvalidField(field, "the path %q is not absolute", dir)
 		}
 		if err := reachable(dir); err != nil {
-			return fault.Wrap(err, "invalid", "sandboxes cannot reach %s", field).
-				WithHint("their processes are nobody on this host: each folder on the way needs the right to be searched by everyone (chmod o+x)")
+			return fmt.Errorf("%s: %w", field, err)
 		}
 	}
 	switch l := s.Limits; {
@@ -185,7 +184,7 @@ func (d *Driver) validate(s driver.BootSpec) error {
 // reachable says why a process that owns nothing could not get at a path.
 func reachable(path string) error {
 	if _, err := os.Stat(path); err != nil {
-		return err
+		return fault.Wrap(err, "invalid", "sandboxes cannot reach %s", path)
 	}
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -193,7 +192,8 @@ func reachable(path string) error {
 			return err
 		}
 		if info.Mode()&0o001 == 0 {
-			return fmt.Errorf("%s has mode %s", dir, info.Mode())
+			return fault.New("invalid", "sandboxes cannot reach %s: the folder %s has mode %04o", path, dir, info.Mode().Perm()).
+				WithHint("their processes are nobody on this host and must be let through: chmod o+x %s", dir)
 		}
 	}
 	return nil
