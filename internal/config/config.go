@@ -42,13 +42,13 @@ type Config struct {
 	MaxTTL        time.Duration
 	MaxSandboxes  int
 	MemoryReserve int
+	DiskReserve   int
 	PoolTemplates []string
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
 	HibernatedFor time.Duration
 	StopHibernate time.Duration
-	DiskReserve   int
 	sources       map[string]string
 }
 
@@ -77,13 +77,13 @@ func (c *Config) settings() []setting {
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
 		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates, snapshots and hibernation leave alone, in MB."},
 		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
 		{"hibernated_for", duration(&c.HibernatedFor), "How long a hibernated sandbox is kept; then it is ended."},
 		{"stop_hibernate", duration(&c.StopHibernate), "How long hibernating the persistent sandboxes may take when the daemon is told to stop; what is not done by then goes on running. \"0s\": none is hibernated."},
-		{"disk_reserve_mb", number(&c.DiskReserve), "Disk that snapshots and hibernated sandboxes leave free, in MB."},
 	}
 }
 
@@ -99,13 +99,13 @@ func defaults(env Env) Config {
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,
 		MemoryReserve: 512,
+		DiskReserve:   512,
 		PoolTemplates: []string{"code-interpreter"},
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
 		HibernatedFor: 30 * 24 * time.Hour,
 		StopHibernate: 10 * time.Second,
-		DiskReserve:   1024,
 	}
 }
 

@@ -28,8 +28,8 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 		MaxTTL:        cfg.MaxTTL,
 		MaxSandboxes:  cfg.MaxSandboxes,
 		MinFreeMB:     cfg.MemoryReserve,
-		ImageDir:      filepath.Join(cfg.DataDir, "images"),
 		MinFreeDiskMB: cfg.DiskReserve,
+		ImageDir:      filepath.Join(cfg.DataDir, "images"),
 		HibernatedFor: cfg.HibernatedFor,
 		Pool:          pools,
 	}

@@ -68,7 +68,7 @@ func (p pretendedTemplates) ByDigest(ctx context.Context, digest string) (sandbo
 
 // Templates implements sandbox.Templates.
 func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, error) {
-	list, err := b.store.List(ctx)
+	list, err := b.store.Named(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (b builtTemplates) ByDigest(ctx context.Context, digest string) (sandbox.Te
 func forDomain(t template.Template) sandbox.Template {
 	return sandbox.Template{
 		Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
-		PIDs: t.PIDs, Spares: t.Spares,
+		PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing,
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 	maxMessage   = 4 << 10
 	maxTraceback = 1 << 20
 	maxListed    = 1024 // processes; ended ones are kept for a while
-	maxEntries   = 100_000
+	maxImports   = 100_000
 	maxSteps     = 32
 	maxBigLines  = 2 // lines above bigLine that are read at once from one guest
 	bigLine      = 256 << 10
@@ -46,24 +46,8 @@ func plain(s string, n int) string {
 
 func atLeast0[T int | int64 | float64](v T) T { return max(v, 0) }
 
-// ValidID reports whether s can name a context or an execution: 1 to 64
-// letters, digits, "_" and "-".
-func ValidID(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for _, r := range s {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-		default:
-			return false
-		}
-	}
-	return true
-}
-
 func checkContext(c *api.Context, sandboxID string) error {
-	if !ValidID(c.ID) {
+	if !guestapi.ValidID(c.ID) {
 		return fmt.Errorf("context id %q", cut(c.ID, maxName))
 	}
 	switch c.State {
@@ -77,7 +61,7 @@ func checkContext(c *api.Context, sandboxID string) error {
 	c.ExecutionCount = atLeast0(c.ExecutionCount)
 	c.Queued = atLeast0(c.Queued)
 	c.Incarnation = atLeast0(c.Incarnation)
-	if !ValidID(c.RunningID) {
+	if !guestapi.ValidID(c.RunningID) {
 		c.RunningID = ""
 	}
 	return nil
@@ -109,9 +93,9 @@ func checkExit(x *api.Exit) {
 	}
 	x.Signal = plain(x.Signal, 32)
 	switch x.Reason {
-	case "exited", "signaled", "timeout", "oom":
+	case api.ReasonExited, api.ReasonSignaled, api.ReasonTimeout, api.ReasonOOM, api.ReasonKilled:
 	default:
-		x.Reason = "exited"
+		x.Reason = api.ReasonExited
 	}
 	x.DurationMS = atLeast0(x.DurationMS)
 	x.StdoutDropped = atLeast0(x.StdoutDropped)
@@ -123,11 +107,17 @@ func checkFile(f *api.FileInfo) error {
 	if f.Name == "" && f.Path == "" {
 		return fmt.Errorf("a file without a name")
 	}
+	if len(f.RawName) > maxPath {
+		return fmt.Errorf("a name of %d bytes", len(f.RawName))
+	}
 	f.Name = cut(f.Name, maxPath)
 	f.Path = cut(f.Path, maxPath)
 	f.Target = cut(f.Target, maxPath)
 	f.Mode = plain(f.Mode, 1)
 	f.Permissions = plain(f.Permissions, 8)
+	f.Symbolic = plain(f.Symbolic, 16)
+	f.Owner = plain(f.Owner, maxName)
+	f.Group = plain(f.Group, maxName)
 	f.Size = atLeast0(f.Size)
 	return nil
 }
@@ -141,7 +131,7 @@ func checkEvent(e *api.Event) error {
 	*e = api.Event{Seq: in.Seq, Type: in.Type}
 	switch in.Type {
 	case api.EventStarted:
-		if ValidID(in.ExecutionID) {
+		if guestapi.ValidID(in.ExecutionID) {
 			e.ExecutionID = in.ExecutionID
 		}
 		e.ExecutionCount = atLeast0(in.ExecutionCount)
@@ -212,7 +202,7 @@ func checkExecution(x *api.Execution) error {
 	default:
 		x.Step = ""
 	}
-	if !ValidID(x.ExecutionID) {
+	if !guestapi.ValidID(x.ExecutionID) {
 		x.ExecutionID = ""
 	}
 	x.ExecutionCount = atLeast0(x.ExecutionCount)

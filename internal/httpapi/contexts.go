@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/kernel"
 )
@@ -32,13 +31,7 @@ var _ Kernels = (*kernel.Service)(nil)
 
 func (s *Server) listContexts(w http.ResponseWriter, r *http.Request) error {
 	list, err := s.Kernels.Contexts(r.Context(), owner(r), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	if list == nil {
-		list = []api.Context{}
-	}
-	return ok(w, list)
+	return answer(w, orEmpty(list), err)
 }
 
 func (s *Server) createContext(w http.ResponseWriter, r *http.Request) error {
@@ -66,62 +59,34 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) getContext(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.Kernels.Context(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"))
-	if err != nil {
-		return err
-	}
-	return ok(w, c)
+	return answer(w, c, err)
 }
 
 func (s *Server) closeContext(w http.ResponseWriter, r *http.Request) error {
-	if err := s.Kernels.CloseContext(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")); err != nil {
-		return err
-	}
-	return noContent(w)
+	return done(w, s.Kernels.CloseContext(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")))
 }
 
 func (s *Server) interrupt(w http.ResponseWriter, r *http.Request) error {
-	if err := s.Kernels.Interrupt(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")); err != nil {
-		return err
-	}
-	return noContent(w)
+	return done(w, s.Kernels.Interrupt(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")))
 }
 
 func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.Kernels.Restart(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"))
-	if err != nil {
-		return err
-	}
-	return ok(w, c)
+	return answer(w, c, err)
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (api.RunRequest, error) {
-	var body struct {
-		api.RunRequest
-		Code *string `json:"code"` // an empty cell is one, a missing cell is a mistake
+	var req api.RunRequest
+	if err := decode(w, r, &req); err != nil {
+		return req, err
 	}
-	if err := decode(w, r, &body); err != nil {
-		return api.RunRequest{}, err
-	}
-	req := body.RunRequest
-	var err error
-	if req.Code, err = checkCode(body.Code); err != nil {
+	if err := guestapi.CheckCode(req.Code); err != nil {
 		return req, err
 	}
 	if _, err := millis("timeout_ms", req.TimeoutMS); err != nil {
 		return req, err
 	}
 	return req, clientName("execution_id", req.ExecutionID)
-}
-
-func checkCode(code *string) (string, error) {
-	if code == nil {
-		return "", fault.InvalidField("code", "code is missing")
-	}
-	if len(*code) > guestapi.MaxCode {
-		return "", fault.New(api.CodeTooLarge, "code is larger than %d bytes", guestapi.MaxCode).
-			WithHint("write it to a file and run that")
-	}
-	return *code, nil
 }
 
 // run answers when the cell has ended. A cell that raised or hit its deadline
@@ -150,12 +115,7 @@ func (s *Server) cut(r *http.Request, eid string, err error) error {
 
 // whole fills in what must be there even when empty.
 func whole(ex api.Execution) api.Execution {
-	if ex.Results == nil {
-		ex.Results = []api.Bundle{}
-	}
-	if ex.ResultsMeta == nil {
-		ex.ResultsMeta = []api.ResultMeta{}
-	}
+	ex.Results, ex.ResultsMeta = orEmpty(ex.Results), orEmpty(ex.ResultsMeta)
 	return ex
 }
 
@@ -192,18 +152,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, events iter.Seq2
 // attach gives an execution from a number on: as events, or whole when JSON is
 // asked for.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r)
+	after, err := attachAfter(r)
 	if err != nil {
 		return err
-	}
-	after, err := natural(q, "after", 0)
-	if err != nil {
-		return err
-	}
-	if after == 0 {
-		if after, err = lastEventID(r); err != nil {
-			return err
-		}
 	}
 	id, cid, eid := r.PathValue("id"), r.PathValue("cid"), r.PathValue("eid")
 	if wantsJSON(r) {
@@ -224,10 +175,7 @@ func (s *Server) languages(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
-	var req struct {
-		api.OneShotRequest
-		Code *string `json:"code"`
-	}
+	var req api.OneShotRequest
 	if err := decode(w, r, &req); err != nil {
 		return err
 	}
@@ -235,11 +183,10 @@ func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	code, err := checkCode(req.Code)
-	if err != nil {
+	if err := guestapi.CheckCode(req.Code); err != nil {
 		return err
 	}
-	res, err := s.Kernels.OneShot(r.Context(), owner(r), r.PathValue("id"), req.Language, code, timeout)
+	res, err := s.Kernels.OneShot(r.Context(), owner(r), r.PathValue("id"), req.Language, req.Code, timeout)
 	if err != nil {
 		return err
 	}

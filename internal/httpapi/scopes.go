@@ -25,6 +25,7 @@ var needs = map[string]auth.Scope{
 	"DELETE /v1/me/tokens/{prefix}": auth.Admin,
 
 	"GET /v1/templates":        auth.Read,
+	"GET /v1/templates/builds": auth.Read,
 	"GET /v1/templates/{name}": auth.Read,
 
 	"POST /v1/sandboxes":                 auth.Run,
@@ -47,6 +48,7 @@ var needs = map[string]auth.Scope{
 
 	"POST /v1/sandboxes/{id}/exec":        auth.Run,
 	"POST /v1/sandboxes/{id}/exec/stream": auth.Run,
+	"GET /v1/sandboxes/{id}/exec/ws":      auth.Run,
 
 	"GET /v1/sandboxes/{id}/processes":                auth.Read,
 	"POST /v1/sandboxes/{id}/processes":               auth.Run,

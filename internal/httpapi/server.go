@@ -35,6 +35,7 @@ type Options struct {
 type Server struct {
 	Options
 	mux    *http.ServeMux
+	absent *http.ServeMux
 	routed []string
 }
 
@@ -45,6 +46,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{Options: o, mux: http.NewServeMux()}
 	s.routes()
+	s.absent = s.absentRoutes()
 	return s
 }
 
@@ -76,6 +78,7 @@ func (s *Server) routes() {
 	locked("DELETE /v1/me/tokens/{prefix}", s.revokeKey)
 
 	locked("GET /v1/templates", s.listTemplates)
+	locked("GET /v1/templates/builds", s.listBuilds)
 	locked("GET /v1/templates/{name}", s.getTemplate)
 
 	locked("POST /v1/sandboxes", s.createSandbox)
@@ -99,20 +102,21 @@ func (s *Server) routes() {
 
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)
+	locked("GET /v1/sandboxes/{id}/exec/ws", s.execWS)
 
 	locked("GET /v1/sandboxes/{id}/processes", s.listProcesses)
 	locked("POST /v1/sandboxes/{id}/processes", s.startProcess)
-	locked("GET /v1/sandboxes/{id}/processes/{pid}", s.getProcess)
-	locked("DELETE /v1/sandboxes/{id}/processes/{pid}", s.killProcess)
-	locked("GET /v1/sandboxes/{id}/processes/{pid}/stream", s.streamProcess)
-	locked("POST /v1/sandboxes/{id}/processes/{pid}/stdin", s.writeStdin)
-	locked("DELETE /v1/sandboxes/{id}/processes/{pid}/stdin", s.closeStdin)
-	locked("POST /v1/sandboxes/{id}/processes/{pid}/signal", s.signalProcess)
+	locked("GET /v1/sandboxes/{id}/processes/{pid}", ofProcess(s.getProcess))
+	locked("DELETE /v1/sandboxes/{id}/processes/{pid}", ofProcess(s.killProcess))
+	locked("GET /v1/sandboxes/{id}/processes/{pid}/stream", ofProcess(s.streamProcess))
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/stdin", ofProcess(s.writeStdin))
+	locked("DELETE /v1/sandboxes/{id}/processes/{pid}/stdin", ofProcess(s.closeStdin))
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/signal", ofProcess(s.signalProcess))
 
-	locked("GET /v1/sandboxes/{id}/fs", s.readFile)
+	locked("GET /v1/sandboxes/{id}/fs", ofPath(s.readFile))
 	locked("PUT /v1/sandboxes/{id}/fs", s.writeFile)
-	locked("DELETE /v1/sandboxes/{id}/fs", s.removeFile)
-	locked("GET /v1/sandboxes/{id}/fs/stat", s.statFile)
+	locked("DELETE /v1/sandboxes/{id}/fs", ofPath(s.removeFile))
+	locked("GET /v1/sandboxes/{id}/fs/stat", ofPath(s.statFile))
 	locked("GET /v1/sandboxes/{id}/fs/dir", s.listDir)
 	locked("POST /v1/sandboxes/{id}/fs/dir", s.makeDir)
 	locked("POST /v1/sandboxes/{id}/fs/move", s.moveFile)
@@ -135,7 +139,11 @@ func (s *Server) Routes() []string { return slices.Clone(s.routed) }
 
 func (s *Server) handle(pattern string, h handler) {
 	s.routed = append(s.routed, pattern)
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.on(s.mux, pattern, h)
+}
+
+func (s *Server) on(mux *http.ServeMux, pattern string, h handler) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		stateOf(r.Context()).route = pattern
 		if err := h(w, r); err != nil {
 			s.fail(w, r, err)
@@ -161,8 +169,13 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// unrouted answers what no route takes: 405 when another method would do.
+// unrouted answers what no route takes: 501 when published clients call it,
+// 405 when another method would do.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.absent.Handler(r); pattern != "" {
+		s.absent.ServeHTTP(w, r)
+		return
+	}
 	var allowed []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}

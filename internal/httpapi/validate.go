@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
 const (
 	maxTimeout = 24 * time.Hour
 	maxPath    = 4096
 	maxEnvs    = 1024
-	maxName    = 128
 )
 
 // absolute checks a path inside a sandbox.
@@ -42,14 +42,6 @@ func optionalPath(field, p string) error {
 	}
 	_, err := absolute(field, p)
 	return err
-}
-
-func queryPath(r *http.Request) (string, error) {
-	q, err := query(r)
-	if err != nil {
-		return "", err
-	}
-	return absolute("path", q.Get("path"))
 }
 
 // query parses the query strictly: half of a broken one is not what was meant.
@@ -115,6 +107,19 @@ func noNUL(field string, words ...string) error {
 	return nil
 }
 
+// truth reads a yes or no from the query; absent is no.
+func truth(q url.Values, name string) (bool, error) {
+	s := q.Get(name)
+	if s == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fault.InvalidField(name, "%s must be true or false, but is %s", name, shown(s))
+	}
+	return b, nil
+}
+
 // natural reads a whole number from the query; def when it is absent.
 func natural(q url.Values, name string, def int64) (int64, error) {
 	s := q.Get(name)
@@ -128,16 +133,11 @@ func natural(q url.Values, name string, def int64) (int64, error) {
 	return n, nil
 }
 
-// clientName checks an id that a client chose: it ends up in paths and logs.
+// clientName checks a name that a client may choose: it ends up in paths and
+// logs.
 func clientName(field, s string) error {
-	if len(s) > maxName {
-		return fault.InvalidField(field, "%s is longer than %d bytes", field, maxName)
+	if s == "" {
+		return nil
 	}
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.:", c) >= 0) {
-			return fault.InvalidField(field, "%s may hold letters, digits and -_.: only, but is %s", field, shown(s))
-		}
-	}
-	return nil
+	return guestapi.CheckID(field, s)
 }

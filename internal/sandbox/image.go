@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -132,12 +130,6 @@ func (m *Manager) takeDisk(bytes int64) (give func(), err error) {
 		defer m.mu.Unlock()
 		m.diskTaken -= bytes
 	}, nil
-}
-
-func diskAvailable(dir string) (int64, error) {
-	var st unix.Statfs_t
-	err := unix.Statfs(dir, &st)
-	return int64(st.Bavail) * int64(st.Bsize), err
 }
 
 // saveTo writes an image of a box, which may be asleep. The caller holds the turn.

@@ -36,6 +36,7 @@ type wish struct {
 	metadata map[string]string
 	envs     map[string]string
 	reseed   bool
+	once     *once // nil without an idempotency key
 
 	persistent bool
 	idle       time.Duration
@@ -86,7 +87,16 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 		return w, err
 	}
 	t := w.template.Info
+	if w.template.Missing != "" {
+		return w, errMissing(w.template)
+	}
 	return m.limit(w, req, t.CPU, t.MemoryMB, t.DiskMB)
+}
+
+func errMissing(t Template) error {
+	e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", t.Info.Name, t.Missing)
+	e.Field = "template"
+	return e.WithHint("the operator has to build it again: pandastack template build %s", t.Info.Name)
 }
 
 // wishFromSnapshot takes template and limits from a snapshot.

@@ -226,5 +226,8 @@ func (m *Manager) templateOf(ctx context.Context, name, digest string) (Template
 	if errors.Is(err, fault.NotFound) {
 		return t, fault.Wrap(err, api.CodeConflict, "the template %s that it was made from is gone", name)
 	}
+	if err == nil && t.Missing != "" {
+		return t, errMissing(t)
+	}
 	return t, err
 }

@@ -324,7 +324,7 @@ func TestSnapshotThatFails(t *testing.T) {
 	info := r.create(api.CreateSandboxRequest{Persistent: true})
 	r.cell(info.ID, "e1", "a = 1")
 	for name, spoil := range map[string]func() error{
-		"no disk": func() error { free.Store(1 << 30); return fault.NoSpace },
+		"no disk": func() error { free.Store(512 << 20); return fault.NoSpace },
 		"the driver fails": func() error {
 			free.Store(100 << 30)
 			r.host.Break(fake.Faults{Snapshot: func(context.Context, string) error { return errors.New("boom") }})

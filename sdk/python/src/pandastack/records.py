@@ -290,7 +290,7 @@ class FileInfo:
             permissions=body.get("permissions") or "",
             uid=body.get("uid") or 0,
             gid=body.get("gid") or 0,
-            mtime=_time(body.get("mtime")),
+            mtime=_time(body.get("modified_at")),
             target=body.get("target") or None,
         )
 
