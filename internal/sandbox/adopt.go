@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -122,10 +122,13 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	}
 	m.mu.Unlock()
 
-	link, err := guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log})
+	link, err := m.listen(b)
 	if err == nil {
 		b.setLink(link)
-		b.inst, err = m.cfg.Driver.Adopt(ctx, b.id)
+		var inst driver.Instance
+		if inst, err = m.cfg.Driver.Adopt(ctx, b.id); err == nil {
+			b.holds(inst)
+		}
 	}
 	if err == nil {
 		err = m.holdAs(ctx, b, row.State)
@@ -157,7 +160,7 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 		m.mu.Unlock()
 	}
 	m.log.Info("sandbox adopted", "sandbox", b.id, "state", row.State)
-	m.note(b.id, "adopted", string(row.State))
+	m.note(b, api.LifeAdopted, map[string]any{"state": string(row.State)})
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/guest"
@@ -32,20 +34,28 @@ type box struct {
 	mu      sync.Mutex
 	link    *guest.Listener // nil while it sleeps
 	row     store.Sandbox
-	calls   int           // in progress
-	once    int           // of these, those that cannot be made again
-	changed chan struct{} // closed and replaced when once falls
-	gate    chan struct{} // calls wait until it is closed; nil: they need not
-	usedAt  time.Time     // when the last call ended or began
-	saved   time.Time     // what the store knows of usedAt
-	place   bool          // counts among MaxSandboxes
-	moved   chan struct{} // closed and replaced when the row changes
-	warned  bool          // that it will be ended soon
-	tryAt   time.Time     // not before may it be put to sleep again
+	calls   int             // in progress
+	once    int             // of these, those that cannot be made again
+	changed chan struct{}   // closed and replaced when once falls
+	gate    chan struct{}   // calls wait until it is closed; nil: they need not
+	usedAt  time.Time       // when the last call ended or began
+	saved   time.Time       // what the store knows of usedAt
+	place   bool            // counts among MaxSandboxes
+	moved   chan struct{}   // closed and replaced when the row changes
+	warned  bool            // that it will be ended soon
+	tryAt   time.Time       // not before may it be put to sleep again
+	runs    driver.Instance // what inst is, for those without the turn
+	cut     bool            // its link breaks because an image is made
+
+	events     *rate.Limiter
+	suppressed int // events since the last that was kept
 }
 
 func newBox(row store.Sandbox) *box {
-	return &box{id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, changed: make(chan struct{}), moved: make(chan struct{}), stop: func() {}}
+	return &box{
+		id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, changed: make(chan struct{}), moved: make(chan struct{}),
+		stop: func() {}, events: newEventLimit(),
+	}
 }
 
 // lock takes the turn, unless the context ends first.
@@ -127,6 +137,21 @@ func (b *box) get() store.Sandbox {
 	return b.row
 }
 
+// holds says which instance the box has from now on. The caller has the turn.
+func (b *box) holds(inst driver.Instance) {
+	b.inst = inst
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.runs = inst
+}
+
+// instance is the running sandbox, nil before it runs and while it sleeps.
+func (b *box) instance() driver.Instance {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runs
+}
+
 // call is one in progress.
 type call struct {
 	link *guest.Listener
@@ -206,16 +231,6 @@ func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...s
 	}
 	b.setRow(row)
 	return nil
-}
-
-// note keeps an event. That it cannot is logged and disturbs nobody.
-func (m *Manager) note(id, kind, detail string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	e := store.Event{SandboxID: id, At: m.cfg.Now(), Type: kind, Detail: detail}
-	if err := m.cfg.Store.AddEvent(ctx, e); err != nil {
-		m.log.Warn("event not kept", "sandbox", id, "type", kind, "error", err)
-	}
 }
 
 func (m *Manager) info(row store.Sandbox) api.SandboxInfo {

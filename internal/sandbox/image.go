@@ -150,7 +150,9 @@ func (m *Manager) saveTo(ctx context.Context, b *box, dir string, how driver.Sav
 		return err
 	}
 	defer give()
+	b.cutting(true)
 	if err := s.Snapshot(ctx, b.inst, dir, how); err != nil {
+		b.cutting(false)
 		return ours(err, "the image could not be made")
 	}
 	return nil

@@ -3,10 +3,10 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -92,6 +92,9 @@ func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.Li
 		return api.Lifecycle{}, err
 	}
 	b.setRow(row)
-	m.note(id, "lifecycle", fmt.Sprintf("until %s, persistent %v, idle timeout %s", row.ExpiresAt.UTC().Format(time.RFC3339), row.Persistent, row.IdleTimeout))
+	m.note(b, api.LifeLifecycleChanged, caller.Payload(ctx, map[string]any{
+		"ttl_seconds": int(row.TTL / time.Second), "expires_at": row.ExpiresAt.UTC().Format(time.RFC3339),
+		"persistent": row.Persistent, "idle_timeout_seconds": int(row.IdleTimeout / time.Second),
+	}))
 	return m.lifecycle(b), nil
 }

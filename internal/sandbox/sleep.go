@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -52,7 +52,7 @@ func (m *Manager) Hibernate(ctx context.Context, owner, id string, req api.Carry
 	case store.Hibernated:
 		return nil
 	case store.Running, store.Paused:
-		return m.putToSleep(ctx, b, "asked for")
+		return m.putToSleep(ctx, b, "asked")
 	default:
 		return errState(row)
 	}
@@ -81,7 +81,7 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 	if err != nil {
 		return fmt.Errorf("hibernating sandbox %s: %w", b.id, err)
 	}
-	b.inst = nil
+	b.holds(nil)
 	m.unlink(b)
 	row.State, row.SleptAt = store.Hibernated, m.cfg.Now()
 	// From here on there is no way back: what the store does not learn now, the
@@ -94,8 +94,8 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 	if b.leavePlace() {
 		m.leavePlace()
 	}
-	m.note(b.id, "hibernated", fmt.Sprintf("%s, in %d ms", why, time.Since(began).Milliseconds()))
-	m.log.Info("sandbox hibernated", "sandbox", b.id, "why", why, "ms", time.Since(began).Milliseconds())
+	m.note(b, api.LifeHibernated, caller.Payload(ctx, map[string]any{"why": why, "duration_ms": time.Since(began).Milliseconds()}))
+	m.log.InfoContext(ctx, "sandbox hibernated", "sandbox", b.id, "why", why, "ms", time.Since(began).Milliseconds())
 	m.wakePools()
 	return errors.Join(err, m.cfg.Store.Sync(stay))
 }
@@ -205,8 +205,8 @@ func (m *Manager) wakeUp(ctx context.Context, b *box) (err error) {
 	}
 	b.opened(row)
 	m.removeImage(dir)
-	m.note(b.id, "woken", fmt.Sprintf("in %.1f ms", row.BootMS))
-	m.log.Info("sandbox woken", "sandbox", b.id, "generation", row.Generation, "ms", row.BootMS)
+	m.note(b, api.LifeWoken, caller.Payload(ctx, map[string]any{"boot_ms": row.BootMS}))
+	m.log.InfoContext(ctx, "sandbox woken", "sandbox", b.id, "generation", row.Generation, "ms", row.BootMS)
 	return nil
 }
 
@@ -219,7 +219,7 @@ func (m *Manager) restart(ctx context.Context, b *box, row store.Sandbox, t Temp
 		}
 		b.dirty = false
 	}
-	link, err := guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log})
+	link, err := m.listenAs(b, row.Generation)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,8 @@ func (m *Manager) undoWake(ctx context.Context, b *box) error {
 	if b.prepared != nil {
 		err = errors.Join(err, b.prepared.Discard(ctx))
 	}
-	b.inst, b.prepared, b.dirty = nil, nil, err != nil
+	b.holds(nil)
+	b.prepared, b.dirty = nil, err != nil
 	m.unlink(b)
 	return err
 }
@@ -308,7 +309,7 @@ func (m *Manager) Pause(ctx context.Context, owner, id string) error {
 		m.removeImage(m.sleepImage(was))
 		return cause(fmt.Errorf("pausing sandbox %s: %w", id, err), p.Resume(context.WithoutCancel(ctx), b.inst))
 	}
-	m.note(id, "paused", "")
+	m.note(b, api.LifePaused, caller.Payload(ctx, nil))
 	return nil
 }
 
@@ -344,7 +345,7 @@ func (m *Manager) Resume(ctx context.Context, owner, id string) error {
 		return cause(fmt.Errorf("resuming sandbox %s: %w", id, err), m.save(ctx, b, row, store.Running))
 	}
 	m.removeImage(m.sleepImage(row))
-	m.note(id, "resumed", "")
+	m.note(b, api.LifeResumed, caller.Payload(ctx, nil))
 	return nil
 }
 
@@ -385,7 +386,7 @@ func (m *Manager) HibernateAll(ctx context.Context) error {
 				return nil
 			}
 			defer b.shut()()
-			return m.putToSleep(ctx, b, "the server stops")
+			return m.putToSleep(ctx, b, "shutdown")
 		})
 	}
 	return g.Wait()
@@ -434,12 +435,22 @@ func (m *Manager) doze(ctx context.Context, b *box) error {
 		b.touch(now)
 		return nil
 	}
-	if err := m.putToSleep(ctx, b, fmt.Sprintf("idle for %s", row.IdleTimeout)); err != nil {
+	if err := m.putToSleep(ctx, b, "idle"); err != nil {
 		b.tryAgain(now.Add(retrySleep))
-		m.note(b.id, "not_hibernated", err.Error())
+		m.noteAwake(b, "idle", err)
 		return err
 	}
 	return nil
+}
+
+// noteAwake says why something did not fall asleep, in words for its user.
+func (m *Manager) noteAwake(b *box, why string, err error) {
+	detail := "it could not be written to the disk"
+	var f *fault.Error
+	if errors.As(err, &f) && f.Code != api.CodeInternal {
+		detail = f.Message
+	}
+	m.note(b, api.LifeNotHibernated, map[string]any{"why": why, "detail": detail})
 }
 
 const retrySleep = time.Minute // after one that failed, for want of disk for instance
@@ -452,7 +463,7 @@ func (m *Manager) retain(ctx context.Context, b *box, row store.Sandbox, now tim
 		return nil
 	}
 	if b.warn() {
-		m.note(b.id, "expiring", "hibernated for so long that it will be ended at "+end.UTC().Format(time.RFC3339)+", unless a call wakes it")
+		m.note(b, api.LifeExpiring, map[string]any{"at": end.UTC().Format(time.RFC3339)})
 		m.log.Info("a hibernated sandbox will be ended soon", "sandbox", b.id, "at", end)
 	}
 	if now.Before(end) || !b.tryLock() {
@@ -473,7 +484,7 @@ func (m *Manager) sleepless(ctx context.Context, b *box) (bool, error) {
 	if err != nil || !have {
 		return false, err
 	}
-	b.inst = nil
+	b.holds(nil)
 	m.unlink(b)
 	if b.leavePlace() {
 		m.leavePlace()
@@ -488,6 +499,6 @@ func (m *Manager) sleepless(ctx context.Context, b *box) (bool, error) {
 		}
 	}
 	m.log.Info("a sandbox has only its image left", "sandbox", b.id, "state", row.State)
-	m.note(b.id, "adopted", string(row.State)+", from its image")
+	m.note(b, api.LifeAdopted, map[string]any{"state": string(row.State)})
 	return true, nil
 }

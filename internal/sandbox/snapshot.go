@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/nearest"
@@ -68,8 +69,8 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 		m.removeImage(dir)
 		return api.Snapshot{}, err
 	}
-	m.note(row.ID, "snapshot", fmt.Sprintf("%s, %d MB in %.0f ms", sn.ID, sn.SizeBytes>>20, sn.DurationMS))
-	m.log.Info("snapshot taken", "sandbox", row.ID, "snapshot", sn.ID, "bytes", sn.SizeBytes, "ms", sn.DurationMS)
+	m.note(b, api.LifeSnapshotTaken, caller.Payload(ctx, map[string]any{"snapshot_id": sn.ID, "size_bytes": sn.SizeBytes, "duration_ms": sn.DurationMS}))
+	m.log.InfoContext(ctx, "snapshot taken", "sandbox", row.ID, "snapshot", sn.ID, "bytes", sn.SizeBytes, "ms", sn.DurationMS)
 	return describeSnapshot(sn), nil
 }
 

@@ -716,12 +716,8 @@ func TestRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	expiring := func() (n int) {
-		log, err := r.store.Events(ctx, info.ID, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range log {
-			if e.Type == "expiring" {
+		for _, kind := range r.events(info.ID) {
+			if kind == api.LifeExpiring {
 				n++
 			}
 		}

@@ -97,6 +97,7 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	case err != nil:
 		m.log.Error("the store does not know that a sandbox expires", "sandbox", row.ID, "error", err)
 	}
+	m.noteEnding(b.get(), ending{reason: reasonTTL})
 	ended := b.get()
 	ended.State, ended.EndReason = store.Stopping, reasonTTL
 	b.setRow(ended)
@@ -111,10 +112,10 @@ func (m *Manager) expirePersistent(ctx context.Context, b *box, row store.Sandbo
 		return nil
 	}
 	defer b.shut()()
-	err := m.putToSleep(ctx, b, "its time to live was over")
+	err := m.putToSleep(ctx, b, "ttl")
 	if err != nil {
 		b.tryAgain(now.Add(retrySleep))
-		m.note(b.id, "not_hibernated", err.Error())
+		m.noteAwake(b, "ttl", err)
 	}
 	return err
 }

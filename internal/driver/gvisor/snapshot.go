@@ -155,19 +155,19 @@ func (m mark) fits(here string) error {
 	made := m.Made
 	if m.Arch != "" {
 		if m.Arch != runtime.GOARCH {
-			return fault.New("conflict", "the snapshot was made on another processor architecture: %s, and this is %s", m.Arch, runtime.GOARCH).
+			return fault.Wrap(driver.ErrStale, "conflict", "the snapshot was made on another processor architecture: %s, and this is %s", m.Arch, runtime.GOARCH).
 				WithHint("restore it on a machine of its own kind")
 		}
 		have := features()
 		missing := slices.DeleteFunc(slices.Clone(m.Features), func(f string) bool { _, ok := slices.BinarySearch(have, f); return ok })
 		if len(missing) > 0 {
-			return fault.New("conflict", "the snapshot was made on a processor with features that this one lacks: %s", strings.Join(missing, " ")).
+			return fault.Wrap(driver.ErrStale, "conflict", "the snapshot was made on a processor with features that this one lacks: %s", strings.Join(missing, " ")).
 				WithHint("restore it on a machine with such a processor")
 		}
 		made, here = beforeProcessor(made), beforeProcessor(here)
 	}
 	if made != here {
-		return fault.New("conflict", "the snapshot was made by another version of the server: by %q, and this is %q", made, here).
+		return fault.Wrap(driver.ErrStale, "conflict", "the snapshot was made by another version of the server: by %q, and this is %q", made, here).
 			WithHint("make it again with this version, and templates with: pandastack template build")
 	}
 	return nil
@@ -176,6 +176,12 @@ func (m mark) fits(here string) error {
 func beforeProcessor(fingerprint string) string {
 	before, _, _ := strings.Cut(fingerprint, ", processor ")
 	return before
+}
+
+// Restorable implements driver.Restorer.
+func (d *Driver) Restorable(ctx context.Context, snapshot string) error {
+	_, err := d.readMark(ctx, snapshot)
+	return err
 }
 
 // Fingerprint implements driver.Fingerprinter.
