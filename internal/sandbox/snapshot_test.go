@@ -35,6 +35,18 @@ func (r *rig) images() []string {
 	return names
 }
 
+// sweepUntil sweeps until a condition holds: a sandbox whose turn is taken is
+// left to the next sweep.
+func (r *rig) sweepUntil(what string, ok func() bool) {
+	r.t.Helper()
+	eventually(r.t, what, func() bool {
+		if err := r.Sweep(context.Background()); err != nil {
+			r.t.Fatal(err)
+		}
+		return ok()
+	})
+}
+
 // reboot ends all that runs on the host.
 func (r *rig) reboot() {
 	r.t.Helper()
@@ -637,12 +649,10 @@ func TestExpiryOfPersistentOnes(t *testing.T) {
 	info := r.create(api.CreateSandboxRequest{Persistent: true, TTLSeconds: ptr(10)})
 	r.begin(info.ID, "long", "go") // what runs is carried
 	r.clock.advance(11 * time.Second)
-	if err := r.Sweep(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := r.Get(ctx, "ann", info.ID); err != nil || got.Status != api.StatusHibernated {
-		t.Fatalf("after its time it is %+v, %v", got, err)
-	}
+	r.sweepUntil("it sleeps after its time", func() bool {
+		got, err := r.Get(ctx, "ann", info.ID)
+		return err == nil && got.Status == api.StatusHibernated
+	})
 	r.clock.advance(time.Hour)
 	if err := r.Sweep(ctx); err != nil {
 		t.Fatal(err)
@@ -659,12 +669,7 @@ func TestExpiryOfPersistentOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.clock.advance(11 * time.Second)
-	if err := r.Sweep(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Get(ctx, "ann", short.ID); !errors.Is(err, fault.NotFound) {
-		t.Errorf("the other: %v", err)
-	}
+	r.sweepUntil("the other is gone", func() bool { _, err := r.Get(ctx, "ann", short.ID); return errors.Is(err, fault.NotFound) })
 	if _, err := r.Create(ctx, "ann", api.CreateSandboxRequest{TTLSeconds: ptr(86401)}); !errors.Is(err, fault.Invalid) {
 		t.Errorf("beyond the ceiling: %v", err)
 	}
@@ -678,12 +683,10 @@ func TestIdleTimeout(t *testing.T) {
 	sweep := func(after time.Duration, want api.Status) {
 		t.Helper()
 		r.clock.advance(after)
-		if err := r.Sweep(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := r.Get(ctx, "ann", info.ID); err != nil || got.Status != want {
-			t.Fatalf("it is %+v, %v; not %s", got, err, want)
-		}
+		r.sweepUntil("it is "+string(want), func() bool {
+			got, err := r.Get(ctx, "ann", info.ID)
+			return err == nil && got.Status == want
+		})
 	}
 	sweep(59*time.Second, api.StatusRunning)
 	r.cell(info.ID, "e1", "a = 7")
@@ -739,9 +742,7 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	r.clock.advance(9 * time.Hour)
-	if err := r.Sweep(ctx); err != nil {
-		t.Fatal(err)
-	}
+	r.sweepUntil("it is gone", func() bool { _, err := r.Get(ctx, "ann", info.ID); return err != nil })
 	if _, err := r.Get(ctx, "ann", info.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "hibernated for longer") {
 		t.Errorf("at the end: %v", err)
 	}
