@@ -95,7 +95,7 @@ func Listen(opts Options) (*Listener, error) {
 	}
 	l := &Listener{
 		opts:    opts,
-		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
+		log:     opts.Logger.With("sandbox", opts.SandboxID),
 		ln:      ln,
 		slot:    make(chan struct{}, handshakesMax),
 		done:    make(chan struct{}),
@@ -164,6 +164,20 @@ func (l *Listener) mismatched() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mismatch
+}
+
+// Renumber changes the generation that guests are told from now on. It is for
+// one that nobody has called yet.
+func (l *Listener) Renumber(generation int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opts.Generation = generation
+}
+
+func (l *Listener) generation() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opts.Generation
 }
 
 // Close ends the link and frees the socket; the folder stays.
@@ -285,13 +299,14 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return err
 	}
-	if err := writeLine(conn, guestapi.Welcome{Protocol: protocol, Generation: l.opts.Generation}); err != nil {
+	generation := l.generation()
+	if err := writeLine(conn, guestapi.Welcome{Protocol: protocol, Generation: generation}); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	client, err := newClient(conn, l.opts.SandboxID, l.opts.Generation, protocol)
+	client, err := newClient(conn, l.opts.SandboxID, generation, protocol)
 	if err != nil {
 		return err
 	}
@@ -299,7 +314,7 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		client.Close()
 		return nil
 	}
-	l.log.Debug("guest linked", "protocol", protocol, "boot_id", hello.BootID, "last_generation", hello.Generation)
+	l.log.Debug("guest linked", "protocol", protocol, "generation", generation, "boot_id", hello.BootID, "last_generation", hello.Generation)
 	return nil
 }
 

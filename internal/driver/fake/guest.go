@@ -342,12 +342,9 @@ func (g *Guest) routes() {
 		})
 	}
 	handle("GET /health", func(w http.ResponseWriter, r *http.Request) error {
+		busy := slices.ContainsFunc(g.kernels(), func(k *kernel) bool { info := k.info(); return info.State == "busy" || info.Queued > 0 })
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		busy := false
-		for _, k := range g.contexts {
-			busy = busy || k.info().RunningID != ""
-		}
 		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), Busy: busy})
 	})
 	handle("GET /log", g.getLog)
