@@ -45,9 +45,11 @@ $(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go
 # Debian's versions begin with a digit: that of a tag, or a date and the commit.
 DEB_VERSION ?= $(or $(subst -,+,$(patsubst v%,%,$(filter v%,$(VERSION)))),0~$(shell git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null)$(if $(findstring dirty,$(VERSION)),+dirty))
 
+DIST       ?= dist
+
 ## deb: dist/pandastack_VERSION_ARCH.deb, for Debian 12, Ubuntu 22.04 and newer
 deb: build
-	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "dist/pandastack_$(DEB_VERSION)_$(ARCH).deb"
+	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "$(DIST)/pandastack_$(DEB_VERSION)_$(ARCH).deb"
 
 ## deps: what the machine lacks of Debian's packages
 deps:
