@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -27,7 +26,8 @@ def make_deb(folder: Path, version: str) -> Path:
     programs = folder / f"bin-{version}"
     programs.mkdir()
     shutil.copy2(BIN.parent / "runsc", programs / "runsc")
-    subprocess.run(["make", "deb", f"BIN={programs}", f"VERSION=v{version}", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["make", "deb", f"BIN={programs}", f"VERSION=v{version}", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True,
+                   env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")})
     return next(folder.glob(f"pandastack_{version}_*.deb"))
 
 
@@ -53,8 +53,9 @@ def give_template(m: Machine) -> None:
     """The template that is baked here, but for its memory: that is taken by the installed program, as after an upgrade of gVisor."""
     for name in ("templates", "programs"):
         try:
-            shutil.copytree(TEMPLATES.parent / name, m.root / DATA / name, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
-        except OSError:  # on another disk
+            subprocess.run(["cp", "-al", TEMPLATES.parent / name, m.root / DATA], check=True, capture_output=True)
+        except subprocess.CalledProcessError:  # on another disk
+            shutil.rmtree(m.root / DATA / name)
             subprocess.run(["cp", "-a", TEMPLATES.parent / name, m.root / DATA], check=True)
     for name in ("names", "snapshots"):
         shutil.rmtree(m.root / DATA / "templates" / name)
@@ -102,18 +103,19 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
     m.run("pandastack", "context", "run", sandbox, "-c", "x = 41", user="alice")
 
     # systemd starts it again when it dies, and when it hangs.
-    for end, drop_in in ((signal.SIGKILL, ""), (signal.SIGSTOP, "[Service]\nWatchdogSec=1s\n")):
-        if drop_in:
-            folder = Path(f"/proc/{m.pid}/root/run/systemd/system/pandastack.service.d")
-            folder.mkdir(parents=True)
-            (folder / "test.conf").write_text(drop_in)
-            m.run("systemctl", "daemon-reload")
-            m.run("systemctl", "restart", "pandastack")
+    drop_in = Path(f"/proc/{m.pid}/root/run/systemd/system/pandastack.service.d/test.conf")
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text("[Service]\nWatchdogSec=3s\n")
+    m.run("systemctl", "daemon-reload")
+    m.run("systemctl", "restart", "pandastack")
+    for signal in ("KILL", "STOP"):
         before, = service(m, "MainPID")
-        m.run("kill", f"-{int(end)}", before)
-        until("another daemon", lambda: service(m, "MainPID", "ActiveState") not in ([before, "active"], ["0", "activating"])
-              and service(m, "ActiveState") == ["active"] and service(m, "MainPID") != [before])
+        m.run("sh", "-c", f"kill -{signal} {before}")
+        until("another daemon runs", lambda: service(m, "MainPID", "ActiveState") not in ([before, "active"], ["0", "activating"])
+              and service(m, "ActiveState") == ["active"])
         assert m.run("pandastack", "context", "run", sandbox, "-c", "print(x)", user="alice").stdout == "41\n"
+    drop_in.unlink()
+    m.run("systemctl", "daemon-reload")
 
     # Upgraded in the middle of a cell: it goes on, ran once, and who waits for it gets the result.
     waiting = subprocess.Popen(m.command("pandastack", "context", "run", sandbox, "-c",
@@ -129,9 +131,12 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
     assert m.run("pandastack", "sandbox", "exec", sandbox, "cat /workspace/ran", user="alice").stdout == "once "
     assert m.run("pandastack", "run", "-c", "print(6 * 7)", user="alice").stdout == "42\n"
 
-    # Removed: nothing runs any more, what was kept stays.
-    assert any("runsc" in p for p in m.processes().values())
+    # Removed, also while one runs that somebody started by hand: nothing runs any more, what was kept stays.
+    m.run("systemctl", "stop", "pandastack")
+    by_hand = subprocess.Popen(m.command("pandastack", "serve"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until("it answers", lambda: m.run("pandastack", "context", "run", sandbox, "-c", "print(x)", user="alice", check=False).stdout == "41\n")
     m.run("apt-get", "remove", "-y", "-q", "pandastack")
+    assert by_hand.wait(timeout=10) == 0
     assert [p for pid, p in m.processes().items() if pid not in processes and "pandastack" in p] == []
     assert m.cgroups() == set()
     assert m.mounts() == mounts
@@ -143,13 +148,12 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
     m.run("apt-get", "purge", "-y", "-q", "pandastack")
     left = {f for f in m.files() - files if not KEPT.match(f)}
     assert left == {"srv/mine"}
-    assert not any("pandastack" in f for f in m.files() if not f.startswith(("var/lib/dpkg/", "var/log/", "var/cache/")) and f != "root/" + packages[0].name and f != "root/" + packages[1].name)
     assert "pandastack" not in (m.root / "etc/group").read_text()
     # The baked template, of which this machine had links, is whole.
     assert (TEMPLATES / "names" / "code-interpreter.json").exists()
 
 
-def test_in_a_chroot_nothing_is_started_and_removing_ends_what_was(machine: Machine, packages: tuple[Path, Path]) -> None:
+def test_in_a_chroot_nothing_is_started(machine: Machine, packages: tuple[Path, Path]) -> None:
     """As when an image of a machine is made: no systemd runs."""
     def chroot(*argv: str) -> str:
         return subprocess.run(["chroot", machine.root, *argv], check=True, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}).stdout

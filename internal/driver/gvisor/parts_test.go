@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 func testDriver(t *testing.T) *Driver {
@@ -274,5 +275,32 @@ func TestCgroups(t *testing.T) {
 				t.Errorf("the groups are %q", ids)
 			}
 		})
+	}
+}
+
+func TestWhatCoversProcIsFound(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mountinfo")
+	put(t, file, `22 1 0:21 / /proc rw,nosuid - proc proc rw
+23 22 0:22 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw
+24 22 0:23 /null /proc/kcore ro - devtmpfs udev rw
+25 1 0:24 / /processes rw - tmpfs tmpfs rw
+`)
+	if over := coverProc(file); len(over) != 1 || over[0] != "/proc/kcore" {
+		t.Errorf("%q", over)
+	}
+}
+
+func TestWithoutCgroupsTheRemedyIsSaid(t *testing.T) {
+	empty := t.TempDir()
+	for _, mount := range []string{empty, filepath.Join(empty, "none")} {
+		_, err := findHierarchy(mount, "x")
+		var e *fault.Error
+		if !errors.As(err, &e) || !strings.HasPrefix(e.Hint, "mount -t cgroup2") {
+			t.Errorf("%v", err)
+		}
+	}
+	h := hierarchy{roots: map[string]string{"": filepath.Join(empty, "none")}}
+	if closed := h.closed(); !strings.HasPrefix(closed, empty) {
+		t.Errorf("%q", closed)
 	}
 }
