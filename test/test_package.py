@@ -167,9 +167,14 @@ def test_in_a_chroot_nothing_is_started(machine: Machine, packages: tuple[Path, 
 
 
 def test_the_same_commit_gives_the_same_package(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
     made = []
     for n in ("a", "b"):
+        for name in ("pandastack", "runsc"):
+            (programs / name).write_text("small")
+            os.utime(programs / name, (len(made), len(made)))
         out = tmp_path / n / "p.deb"
-        subprocess.run(["bash", "packaging/deb/build", str(BIN.parent), "amd64", FIRST, str(out)], cwd=ROOT, check=True, capture_output=True)
+        subprocess.run(["bash", "packaging/deb/build", str(programs), "amd64", FIRST, str(out)], cwd=ROOT, check=True, capture_output=True)
         made.append(out.read_bytes())
     assert made[0] == made[1]
