@@ -95,7 +95,7 @@ test-live:
 test-examples:
 	$(VENV)/bin/pytest -q examples
 
-## soak: 500 sandboxes come and go, eight at a time, while the daemon is killed again and again; nothing may be left or grow
+## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
 	$(PY) test/soak.py
 

@@ -3,7 +3,7 @@
     .venv/bin/python test/soak.py --cycles 500 --parallel 8 --kill-every 50
 
 A cycle creates a sandbox, runs a cell, every third one also a command in it, and ends it. Each `--kill-every` cycles the daemon gets
-SIGKILL in the middle of what the others do, and is started again. Then the same number of cycles, without kills, is measured in batches:
+SIGKILL in the middle of what the others do, and is started again. Then `--steady` cycles in one life are measured, in batches:
 
 - Descriptors, goroutines and child processes of the daemon after the last batch are at most those after the first, the warm-up.
 - Its memory (RSS) after the last batch is at most 15 % and 4 MB above that after the first: the heap breathes by that much.
@@ -64,7 +64,7 @@ class Soak:
         self.progress = threading.Condition()
         self.up = threading.Event()
 
-    def run(self, cycles: int, kill_every: int, batches: int) -> Report:
+    def run(self, cycles: int, kill_every: int, steady: int, batches: int) -> Report:
         began = time.monotonic()
         try:
             self.start()
@@ -76,8 +76,8 @@ class Soak:
             self.collect_orphans()
             for _ in range(batches):
                 with ThreadPoolExecutor(self.parallel) as pool:
-                    list(pool.map(self.cycle, range(cycles // batches)))
-                self.report.cycles += cycles // batches
+                    list(pool.map(self.cycle, range(steady // batches)))
+                self.report.cycles += steady // batches
                 self.report.samples.append(self.sample())
             code = self.daemon.stop()
             assert code == 0, f"the daemon ended with {code}:\n{self.daemon.tail()}"
@@ -184,7 +184,8 @@ class Soak:
     def counts(self) -> tuple[int, int, int]:
         proc = Path(f"/proc/{self.daemon.process.pid}")
         children = sum(len(f.read_text().split()) for f in proc.glob("task/*/children"))
-        metrics = urllib.request.urlopen(f"{self.daemon.url}/metrics", timeout=10).read().decode()
+        asked = urllib.request.Request(f"{self.daemon.url}/metrics", headers={"Authorization": f"Bearer {self.daemon.key}"})
+        metrics = urllib.request.urlopen(asked, timeout=10).read().decode()
         return len(list((proc / "fd").iterdir())), children, int(re.search(r"^go_goroutines (\d+)", metrics, re.M)[1])
 
     def settled_view(self) -> dict[str, set[str]]:
@@ -216,13 +217,14 @@ def eventually(look: Callable[[], T], ok: Callable[[T], bool], seconds: float = 
 
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--cycles", type=int, default=500, help="with kills, and again without (500)")
+    p.add_argument("--cycles", type=int, default=500, help="with kills (500)")
     p.add_argument("--parallel", type=int, default=8, help="at a time (8)")
     p.add_argument("--kill-every", type=int, default=50, help="cycles (50)")
-    p.add_argument("--batches", type=int, default=5, help="of the second half, at least 2 (5)")
+    p.add_argument("--steady", type=int, default=250, help="cycles after them, without kills (250)")
+    p.add_argument("--batches", type=int, default=5, help="that these are measured in, at least 2 (5)")
     a = p.parse_args()
     soak = Soak(a.parallel)
-    report = soak.run(a.cycles, a.kill_every, a.batches)
+    report = soak.run(a.cycles, a.kill_every, a.steady, a.batches)
     print(json.dumps(asdict(report), indent=2))
     problems = soak.problems()
     for line in problems:
