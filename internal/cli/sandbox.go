@@ -17,6 +17,8 @@ type sandboxCmd struct {
 	Exec      sandboxExecCmd      `cmd:"" help:"Run a command in a sandbox."`
 	Attach    sandboxAttachCmd    `cmd:"" help:"Follow a command that was started with exec --detach."`
 	Cp        sandboxCpCmd        `cmd:"" help:"Copy files into and out of a sandbox."`
+	Events    sandboxEventsCmd    `cmd:"" help:"Show what happened to a sandbox, or to all."`
+	Logs      sandboxLogsCmd      `cmd:"" help:"Show the console of a sandbox and the log of the agent in it."`
 	TTL       sandboxTTLCmd       `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`
 	Pause     sandboxPauseCmd     `cmd:"" help:"Hold a sandbox still."`
 	Resume    sandboxResumeCmd    `cmd:"" help:"Let a paused sandbox go on."`
