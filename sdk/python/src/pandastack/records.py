@@ -11,6 +11,7 @@ __all__ = [
     "ContextInfo",
     "ExecResult",
     "FileInfo",
+    "LifeEvent",
     "Lifecycle",
     "ProcessInfo",
     "SandboxInfo",
@@ -133,6 +134,36 @@ class Lifecycle:
             persistent=bool(body.get("persistent")),
             idle_seconds=body.get("idle_seconds") or 0.0,
             expires_at=_time(body.get("expires_at")),
+        )
+
+
+@dataclass(frozen=True)
+class LifeEvent:
+    """Something that happened to a sandbox or to the server.
+
+    Attributes:
+        id: rises, with gaps; ``after=id`` goes on behind it.
+        time: an aware datetime, None when unknown.
+        sandbox_id: "" for an event of the server.
+        type: "created", "ready", "cell_ended", "link_lost", "expired", "killed", "ended" and others; new ones may
+            appear: skip what you don't know. "gap" says that events are no longer kept.
+        payload: what there is to say; the fields depend on the type.
+    """
+
+    id: int
+    time: Optional[datetime]
+    sandbox_id: str
+    type: str
+    payload: Dict[str, Any]
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "LifeEvent":
+        return LifeEvent(
+            id=body.get("id") or 0,
+            time=_time(body.get("time")),
+            sandbox_id=body.get("sandbox_id") or "",
+            type=body.get("type") or "",
+            payload=dict(body.get("payload") or {}),
         )
 
 
