@@ -113,11 +113,41 @@ func checkTemplates(ctx context.Context, cfg *config.Config) driver.Check {
 	if len(list) == 0 {
 		return driver.Failed(name, "pandastack template build code-interpreter", "none is built")
 	}
-	var names []string
+	var names, stale []string
 	for _, t := range list {
 		names = append(names, t.Name)
 	}
+	if stale, err = staleTemplates(ctx, cfg); err != nil {
+		return ofError(name, err, "see the detail")
+	}
+	if len(stale) > 0 {
+		return driver.Failed(name, "pandastack template build "+stale[0], "built for another version or machine: %s", strings.Join(stale, ", "))
+	}
 	return driver.Passed(name, "%s", strings.Join(names, ", "))
+}
+
+// staleTemplates names those that the driver cannot restore. What the driver
+// itself lacks is for its own checks to say.
+func staleTemplates(ctx context.Context, cfg *config.Config) ([]string, error) {
+	drv, remove, err := probeDriver(cfg, slog.New(slog.DiscardHandler))
+	if remove != nil {
+		defer remove()
+	}
+	r, ok := drv.(driver.Restorer)
+	if err != nil || !ok {
+		return nil, nil
+	}
+	list, err := templatesFor(cfg).Templates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var stale []string
+	for _, t := range list {
+		if err := r.Restorable(ctx, t.Snapshot); errors.Is(err, driver.ErrStale) {
+			stale = append(stale, t.Info.Name)
+		}
+	}
+	return stale, nil
 }
 
 // checkListen says whether the address is free, or ours already.
