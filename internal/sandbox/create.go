@@ -60,7 +60,7 @@ func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSan
 	}
 	defer done()
 	defer m.createdOne()
-	if err := m.takePlace(); err != nil {
+	if err := m.takePlace(owner); err != nil {
 		return api.SandboxInfo{}, err
 	}
 	ctx, cancel := m.untilClosed(ctx)
@@ -68,7 +68,7 @@ func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSan
 
 	b, err := m.create(ctx, w, began)
 	if err != nil {
-		m.leavePlace()
+		m.leavePlace(owner)
 		if m.life.Err() != nil {
 			err = errClosed
 		}
