@@ -105,6 +105,9 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/wake", s.wakeSandbox)
 	locked("POST /v1/sandboxes/{id}/start", s.wakeSandbox) // an older name
 	locked("POST /v1/sandboxes/{id}/snapshots", s.takeSnapshot)
+	locked("POST /v1/sandboxes/{id}/fork", s.fork)
+	locked("POST /v1/sandboxes/{id}/fork-tree", s.forkTree)
+	locked("POST /v1/sandboxes/{id}/promote", s.promote)
 
 	locked("GET /v1/snapshots", s.listSnapshots)
 	locked("GET /v1/snapshots/{id}", s.getSnapshot)
