@@ -27,6 +27,7 @@ var needs = map[string]auth.Scope{
 	"GET /metrics":                  auth.Admin,
 	"GET /v1/events":                auth.Read,
 	"GET /v1/sandboxes/{id}/events": auth.Read,
+	"GET /v1/sandboxes/{id}/logs":   auth.Read,
 
 	"GET /v1/templates":        auth.Read,
 	"GET /v1/templates/builds": auth.Read,

@@ -87,6 +87,7 @@ func (s *Server) routes() {
 	locked("GET /metrics", s.metrics)
 	locked("GET /v1/events", s.allEvents)
 	locked("GET /v1/sandboxes/{id}/events", s.sandboxEvents)
+	locked("GET /v1/sandboxes/{id}/logs", s.logs)
 
 	locked("GET /v1/templates", s.listTemplates)
 	locked("GET /v1/templates/builds", s.listBuilds)
