@@ -27,6 +27,7 @@ var needs = map[string]auth.Scope{
 	"GET /metrics":                  auth.Admin,
 	"GET /v1/events":                auth.Read,
 	"GET /v1/sandboxes/{id}/events": auth.Read,
+	"GET /v1/sandboxes/{id}/logs":   auth.Read,
 
 	"GET /v1/templates":        auth.Read,
 	"GET /v1/templates/builds": auth.Read,
@@ -39,6 +40,15 @@ var needs = map[string]auth.Scope{
 	"GET /v1/sandboxes/{id}/lifecycle":   auth.Read,
 	"PATCH /v1/sandboxes/{id}/lifecycle": auth.Run,
 	"POST /v1/sandboxes/{id}/pause":      auth.Run,
+	"POST /v1/sandboxes/{id}/hibernate":  auth.Run,
+	"POST /v1/sandboxes/{id}/stop":       auth.Run,
+	"POST /v1/sandboxes/{id}/wake":       auth.Run,
+	"POST /v1/sandboxes/{id}/start":      auth.Run,
+	"POST /v1/sandboxes/{id}/snapshots":  auth.Run,
+	"GET /v1/snapshots":                  auth.Read,
+	"GET /v1/snapshots/{id}":             auth.Read,
+	"PATCH /v1/snapshots/{id}":           auth.Run,
+	"DELETE /v1/snapshots/{id}":          auth.Run,
 	"POST /v1/sandboxes/{id}/resume":     auth.Run,
 
 	"POST /v1/sandboxes/{id}/exec":        auth.Run,

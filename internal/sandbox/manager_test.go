@@ -65,12 +65,24 @@ func (c *clock) setBy(d time.Duration)   { c.set.Add(int64(d)) }
 type templates struct {
 	mu   sync.Mutex
 	list []sandbox.Template
+	old  []sandbox.Template // replaced, and there still
 }
 
 func (x *templates) Templates(context.Context) ([]sandbox.Template, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.list), nil
+}
+
+func (x *templates) ByDigest(_ context.Context, digest string) (sandbox.Template, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, t := range append(slices.Clone(x.list), x.old...) {
+		if t.Info.Digest == digest {
+			return t, nil
+		}
+	}
+	return sandbox.Template{}, fault.New(api.CodeNotFound, "no template %s", digest)
 }
 
 // lose takes a folder of the first template away; "" brings it back.
@@ -83,6 +95,7 @@ func (x *templates) lose(folder string) {
 func (x *templates) replace(digest string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.old = append(x.old, x.list[0])
 	x.list[0].Info.Digest = digest
 }
 
@@ -209,12 +222,15 @@ func (r *rig) clean() {
 	for _, e := range entries {
 		r.t.Errorf("link folder %s is left", e.Name())
 	}
-	rows, err := r.store.SandboxesOf(context.Background(), "", store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping)
+	rows, err := r.store.SandboxesOf(context.Background(), "", store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Hibernated, store.Stopping)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, row := range rows {
 		r.t.Errorf("row %s is left in state %s", row.ID, row.State)
+	}
+	if images := r.images(); len(images) > 0 {
+		r.t.Errorf("images are left: %q", images)
 	}
 }
 
@@ -287,9 +303,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		{api.CreateSandboxRequest{TTLSeconds: ptr(-5)}, api.CodeInvalid, "ttl_seconds"},
 		{api.CreateSandboxRequest{TTLSeconds: ptr(86401)}, api.CodeInvalid, "ttl_seconds"},
 		{api.CreateSandboxRequest{IdleTimeoutSeconds: ptr(-1)}, api.CodeInvalid, "idle_timeout_seconds"},
-		{api.CreateSandboxRequest{IdleTimeoutSeconds: ptr(60)}, api.CodeUnsupported, "idle_timeout_seconds"},
-		{api.CreateSandboxRequest{Persistent: true}, api.CodeUnsupported, "persistent"},
-		{api.CreateSandboxRequest{FromSnapshot: "x"}, api.CodeUnsupported, "from_snapshot"},
+		{api.CreateSandboxRequest{FromSnapshot: "x"}, api.CodeNotFound, "from_snapshot"},
 		{api.CreateSandboxRequest{CPU: ptr(-1.0)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{CPU: ptr(1e9)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{MemoryMB: ptr(1)}, api.CodeInvalid, "memory_mb"},
@@ -298,6 +312,10 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		{api.CreateSandboxRequest{Envs: map[string]string{"A": "\x00"}}, api.CodeInvalid, "envs.A"},
 		{api.CreateSandboxRequest{Metadata: map[string]string{"": "x"}}, api.CodeInvalid, "metadata"},
 		{api.CreateSandboxRequest{Metadata: map[string]string{"k": strings.Repeat("x", 5000)}}, api.CodeInvalid, "metadata.k"},
+		{api.CreateSandboxRequest{Metadata: map[string]string{"a\x00b": "x"}}, api.CodeInvalid, "metadata"},
+		{api.CreateSandboxRequest{Metadata: map[string]string{"a\nb": "x"}}, api.CodeInvalid, "metadata"},
+		{api.CreateSandboxRequest{Metadata: map[string]string{"k": "a\x00b"}}, api.CodeInvalid, "metadata.k"},
+		{api.CreateSandboxRequest{Metadata: manyPairs(65)}, api.CodeInvalid, "metadata"},
 		{api.CreateSandboxRequest{Template: "code-interpeter"}, api.CodeNotFound, "template"},
 	} {
 		_, err := r.Create(context.Background(), "ann", tc.req)
@@ -310,6 +328,14 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		}
 	}
 	r.clean()
+}
+
+func manyPairs(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprint(i)] = "x"
+	}
+	return out
 }
 
 func TestPoolIsClaimedAndRefilled(t *testing.T) {
@@ -903,37 +929,6 @@ func TestStopIsTriedAgain(t *testing.T) {
 	r.clean()
 	if _, err := r.Get(ctx, "ann", info.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("afterwards: %v", err)
-	}
-}
-
-func TestListFilters(t *testing.T) {
-	r := newRig(t, nil)
-	ctx := context.Background()
-	a := r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "1", "x": "y"}})
-	r.clock.advance(time.Second)
-	b := r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "2"}})
-	for _, tc := range []struct {
-		f    sandbox.ListFilter
-		want []string
-	}{
-		{sandbox.ListFilter{}, []string{b.ID, a.ID}},
-		{sandbox.ListFilter{Limit: 1}, []string{b.ID}},
-		{sandbox.ListFilter{Metadata: map[string]string{"run": "1"}}, []string{a.ID}},
-		{sandbox.ListFilter{Metadata: map[string]string{"run": "1", "x": "z"}}, nil},
-		{sandbox.ListFilter{Status: api.StatusPaused}, nil},
-		{sandbox.ListFilter{Status: api.StatusRunning}, []string{b.ID, a.ID}},
-	} {
-		list, err := r.List(ctx, "ann", tc.f)
-		var got []string
-		for _, s := range list {
-			got = append(got, s.ID)
-		}
-		if err != nil || !slices.Equal(got, tc.want) {
-			t.Errorf("%+v: %q, %v, want %q", tc.f, got, err, tc.want)
-		}
-	}
-	if _, err := r.List(ctx, "ann", sandbox.ListFilter{Status: "sleeping"}); !errors.Is(err, fault.Invalid) {
-		t.Errorf("an unknown status: %v", err)
 	}
 }
 

@@ -106,7 +106,7 @@ def test_get_list_and_filters(surface: Surface) -> None:
     assert [s.id for s in surface.Sandbox.list(status="paused", **where)] == ["sb_2"]
     assert [s.id for s in surface.Sandbox.list({"who": "me"}, limit=1, **where)] == ["sb_1"]
     assert surface.Sandbox.list({"who": "you"}, **where) == []
-    assert surface.server.calls[-1].query == {"metadata.who": "you"}
+    assert surface.server.calls[-1].query == {"metadata.who": "you", "limit": "500"}
     with pytest.raises(ValueError, match="sandbox id"):
         surface.Sandbox.get("", **where)
 
@@ -477,6 +477,27 @@ def test_an_answer_that_is_no_json(surface: Surface) -> None:
 def test_a_wrong_key_says_what_to_do(surface: Surface) -> None:
     with pytest.raises(AuthError, match="PANDASTACK_API_KEY"):
         surface.Client(surface.server.url, "pds_wrong").me()
+
+
+def test_lists_come_page_by_page(surface: Surface) -> None:
+    names = [f"sb_{n}" for n in range(1200)]
+
+    def page(call: Any) -> Any:
+        start = int(call.query.get("cursor", 0))
+        end = start + int(call.query["limit"])
+        more = {"x_next_cursor": str(end)} if end < len(names) else {}
+        return answer(200, [{"id": name, "status": "running"} for name in names[start:end]], **more)
+
+    surface.server.on("GET", "/v1/sandboxes", page)
+    client = surface.client()
+    for limit, pages in ((None, 3), (1200, 3), (500, 1), (501, 2), (1, 1), (5000, 3)):
+        surface.server.calls.clear()
+        assert [sb.id for sb in client.sandboxes.list(status="running", limit=limit)] == names[:limit], limit
+        assert len(surface.server.calls) == pages, limit
+        assert all(call.query["status"] == "running" for call in surface.server.calls)
+    for wrong, kind in ((0, ValueError), ("5", TypeError)):
+        with pytest.raises(kind, match="limit"):
+            client.sandboxes.list(limit=wrong)
 
 
 def test_what_may_be_sent_twice_is_repeated_over_a_broken_connection(surface: Surface) -> None:

@@ -83,14 +83,16 @@ def get_sandbox(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id), repeatable=True)
 
 
-def list_sandboxes(metadata: Optional[Dict[str, str]], status: Optional[str], limit: Optional[int]) -> Request:
+def list_sandboxes(
+    metadata: Optional[Dict[str, str]], status: Optional[str], limit: int, cursor: Optional[str]
+) -> Request:
     request = Request("GET", "/sandboxes", repeatable=True)
     for key, value in check.strings("metadata", metadata or {}).items():
         request.query.append((f"metadata.{key}", value))
     if status is not None:
         request.query.append(("status", check.text("status", status)))
-    if limit is not None:
-        request.query.append(("limit", str(check.whole("limit", limit))))
+    request.query.append(("limit", str(limit)))
+    request.query.append(("cursor", cursor))
     return request
 
 

@@ -148,12 +148,12 @@ class AsyncSandbox:
         api_url: Optional[str] = None,
         api_key: Optional[str] = None,
     ) -> List["AsyncSandbox"]:
-        """The sandboxes there are.
+        """The sandboxes of the key's workspace, the newest first; fetched page by page.
 
         Args:
             metadata: only those that carry all of these.
             status: only those in this state, such as "running".
-            limit: at most so many.
+            limit: at most so many. Default: all.
         """
         return await shared_client(api_url, api_key).sandboxes.list(metadata, status, limit)
 

@@ -149,12 +149,12 @@ class Sandbox:
         api_url: Optional[str] = None,
         api_key: Optional[str] = None,
     ) -> List["Sandbox"]:
-        """The sandboxes there are.
+        """The sandboxes of the key's workspace, the newest first; fetched page by page.
 
         Args:
             metadata: only those that carry all of these.
             status: only those in this state, such as "running".
-            limit: at most so many.
+            limit: at most so many. Default: all.
         """
         return shared_client(api_url, api_key).sandboxes.list(metadata, status, limit)
 
