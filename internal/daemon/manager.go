@@ -34,6 +34,8 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		MaxPerOwner:   cfg.MaxSandboxesPerWorkspace,
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
+		ImageDir:      filepath.Join(cfg.DataDir, "images"),
+		HibernatedFor: cfg.HibernatedFor,
 		Pool:          pools,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -93,8 +94,14 @@ func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return nil, err
 	}
+	offer := a.offer
+	if offer == 0 {
+		offer = guestapi.Protocol
+	}
+	a.offer = 0
 	hello, err := json.Marshal(guestapi.Hello{
-		Protocol:   guestapi.Protocol,
+		Protocol:   offer,
+		Oldest:     guestapi.OldestProtocol,
 		Generation: int(a.generation.Load()),
 		BootID:     a.bootID,
 	})
@@ -107,9 +114,16 @@ func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
 	r := bufio.NewReaderSize(conn, guestapi.MaxHandshake)
 	welcome, err := readWelcome(r)
 	if err != nil {
+		// A host of the release before asks for exactly its version.
+		if v, ok := guestapi.Agree(welcome.Protocol, welcome.Protocol); ok && welcome.Error != "" && v < offer {
+			a.offer = v
+		}
 		return nil, err
 	}
-	a.log.Debug("linked to the host", "generation", welcome.Generation)
+	if welcome.Protocol > offer {
+		return nil, fmt.Errorf("the host wants to speak protocol %d and was offered %d", welcome.Protocol, offer)
+	}
+	a.log.Debug("linked to the host", "generation", welcome.Generation, "protocol", welcome.Protocol)
 	return r, conn.SetDeadline(time.Time{})
 }
 
@@ -129,8 +143,8 @@ func readWelcome(r *bufio.Reader) (guestapi.Welcome, error) {
 	if w.Error != "" {
 		return w, fmt.Errorf("the host refuses the link: %s", w.Error)
 	}
-	if w.Protocol != guestapi.Protocol {
-		return w, fmt.Errorf("the host speaks protocol %d, this agent %d", w.Protocol, guestapi.Protocol)
+	if v, ok := guestapi.Agree(w.Protocol, w.Protocol); !ok || v != w.Protocol {
+		return w, fmt.Errorf("the host speaks protocol %d, this agent %d to %d", w.Protocol, guestapi.OldestProtocol, guestapi.Protocol)
 	}
 	return w, nil
 }
@@ -142,9 +156,58 @@ type linkConn struct {
 	r      io.Reader
 	once   sync.Once
 	closed chan struct{}
+
+	mu      sync.Mutex
+	pending []byte // written, and on its way
+	failed  error  // of an earlier write
 }
 
+// pendingMost is how many bytes are gathered before they are sent at once.
+const pendingMost = 16 << 10
+
 func (c *linkConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// Write gathers what is written before the agent has nothing else to do: HTTP/2
+// writes the head of an answer and its body apart, and each write costs a
+// system call here and wakes the host.
+func (c *linkConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	soon := len(c.pending) == 0
+	if soon && len(b) >= pendingMost {
+		n, err := c.Conn.Write(b)
+		c.failed = err
+		return n, err
+	}
+	c.pending = append(c.pending, b...)
+	switch {
+	case len(c.pending) >= pendingMost:
+		return len(b), c.send()
+	case soon:
+		go c.flush()
+	}
+	return len(b), nil
+}
+
+// flush sends what has gathered when all that could run has run.
+func (c *linkConn) flush() {
+	runtime.Gosched()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.send() // the next write tells
+}
+
+// send writes what is pending. The lock is held.
+func (c *linkConn) send() error {
+	if len(c.pending) > 0 && c.failed == nil {
+		_, c.failed = c.Conn.Write(c.pending)
+		c.pending = c.pending[:0]
+	}
+	return c.failed
+}
 
 func (c *linkConn) Close() error {
 	c.hangUp()
