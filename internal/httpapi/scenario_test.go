@@ -191,6 +191,8 @@ func TestSandboxes(t *testing.T) {
 		{name: "create with an empty body and no content type", method: "POST", path: "/v1/sandboxes", status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with fields of other servers", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[],"anything":{"x":1}}`, status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with a volume", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[{"name":"v","read_only":false}]}`, status: 501, code: api.CodeUnsupported, field: "volumes"},
+		{name: "create with a network", method: "POST", path: "/v1/sandboxes", body: `{"network":{"allow":["example.org"]}}`, status: 501, code: api.CodeUnsupported, field: "network"},
+		{name: "create without a network", method: "POST", path: "/v1/sandboxes", body: `{"network":false,"secrets":null}`, status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with broken JSON", method: "POST", path: "/v1/sandboxes", body: `{"template":`, status: 400, code: api.CodeInvalid, want: []string{"at byte"}},
 		{name: "create with two values", method: "POST", path: "/v1/sandboxes", body: `{} {}`, status: 400, code: api.CodeInvalid},
 		{name: "create with an array", method: "POST", path: "/v1/sandboxes", body: `[]`, status: 400, code: api.CodeInvalid},
