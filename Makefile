@@ -89,6 +89,7 @@ test-kernel: $(KERNEL_SITE)/.done template
 test-sdk:
 	$(VENV)/bin/pytest -q sdk/python/tests
 test-live:
+	@bash scripts/deps test
 	$(VENV)/bin/pytest -q test
 test-examples:
 	$(VENV)/bin/pytest -q examples
