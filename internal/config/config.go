@@ -42,6 +42,7 @@ type Config struct {
 	MaxTTL        time.Duration
 	MaxSandboxes  int
 	MemoryReserve int
+	DiskReserve   int
 	PoolTemplates []string
 	PoolReady     int
 	PoolPrepared  int
@@ -74,6 +75,7 @@ func (c *Config) settings() []setting {
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
 		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates leave alone, in MB."},
 		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
@@ -93,6 +95,7 @@ func defaults(env Env) Config {
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,
 		MemoryReserve: 512,
+		DiskReserve:   512,
 		PoolTemplates: []string{"code-interpreter"},
 		PoolReady:     2,
 		PoolPrepared:  2,

@@ -108,6 +108,9 @@ func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.S
 	}
 	out := []api.SandboxInfo{}
 	for _, row := range rows {
+		if b := m.box(row.ID); b != nil && row.State != store.Stopping && b.get().State == store.Stopping {
+			continue // it is ending, and the store could not be told yet
+		}
 		if !matches(row.Metadata, f.Metadata) {
 			continue
 		}
@@ -176,6 +179,9 @@ func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
 	}
 	out := []api.TemplateInfo{}
 	for _, t := range list {
+		if t.Missing != "" {
+			continue
+		}
 		info := t.Info
 		info.Meta = maps.Clone(info.Meta)
 		out = append(out, info)

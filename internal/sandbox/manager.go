@@ -17,7 +17,7 @@ import (
 
 // Templates tells the Manager what sandboxes can be made from.
 type Templates interface {
-	// Templates lists what is built and usable now.
+	// Templates lists what is built.
 	Templates(ctx context.Context) ([]Template, error)
 }
 
@@ -29,6 +29,7 @@ type Template struct {
 	Programs string           // host folder with the guest agent and the kernel that were in the snapshot
 	PIDs     int              // processes and threads inside
 	Spares   int              // interpreters that the guest keeps forked ahead
+	Missing  string           // folder of it that is gone; nothing can be made from it then
 }
 
 // Store is what the Manager keeps its sandboxes in.
@@ -39,12 +40,16 @@ type Store interface {
 	Expire(ctx context.Context, id, reason string, now time.Time) error
 	Extend(ctx context.Context, sb store.Sandbox, now time.Time) error
 	Touch(ctx context.Context, id string, at time.Time) error
+	Shift(ctx context.Context, by time.Duration) error
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	SandboxesOf(ctx context.Context, owner string, states ...store.State) ([]store.Sandbox, error)
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
 	AddEvent(ctx context.Context, e store.Event) error
+	AddCreate(ctx context.Context, c store.Create) error
+	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
+	PurgeCreates(ctx context.Context, before time.Time) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -56,8 +61,9 @@ type Config struct {
 	Store     Store
 	Templates Templates
 	Logger    *slog.Logger
-	Now       func() time.Time // time.Now
-	RunDir    string           // holds a link folder for each sandbox; in the data directory
+	Now       func() time.Time     // the wall clock; time.Now
+	Elapsed   func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
+	RunDir    string               // holds a link folder for each sandbox; in the data directory
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
@@ -75,6 +81,9 @@ type Config struct {
 	MinFreeMB       int                   // 512; memory of the host that creates leave alone
 	SandboxMB       int                   // 160; what a sandbox is expected to use of the host at first
 	MemoryAvailable func() (int64, error) // bytes; reads /proc/meminfo
+
+	MinFreeDiskMB int                   // 512; space that creates leave alone on the disk of RunDir
+	DiskAvailable func() (int64, error) // bytes; asks the file system
 
 	Pool       map[string]PoolSize // by template name
 	PoolDelay  time.Duration       // 250 ms of quiet after a create before the pools are filled
@@ -103,11 +112,21 @@ func (c *Config) fill() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Now == nil {
+	switch {
+	case c.Now == nil:
 		c.Now = time.Now
+		if c.Elapsed == nil {
+			c.Elapsed = sinceBoot
+		}
+	case c.Elapsed == nil:
+		now := c.Now
+		c.Elapsed = func() time.Duration { return now().Round(0).Sub(time.Unix(0, 0)) }
 	}
 	if c.MemoryAvailable == nil {
 		c.MemoryAvailable = memoryAvailable
+	}
+	if c.DiskAvailable == nil {
+		c.DiskAvailable = func() (int64, error) { return diskAvailable(c.RunDir) }
 	}
 	set(&c.DefaultTTL, 5*time.Minute)
 	set(&c.MaxTTL, 24*time.Hour)
@@ -121,6 +140,7 @@ func (c *Config) fill() error {
 	set(&c.Concurrency, max(2, runtime.NumCPU()))
 	set(&c.MinFreeMB, 512)
 	set(&c.SandboxMB, 160)
+	set(&c.MinFreeDiskMB, 512)
 	set(&c.PoolDelay, 250*time.Millisecond)
 	set(&c.SweepEvery, time.Second)
 	set(&c.Retention, 24*time.Hour)
@@ -140,9 +160,11 @@ func set[T comparable](v *T, def T) {
 // administrator, who sees everything.
 type Manager struct {
 	cfg   Config
+	clock *clock
 	log   *slog.Logger
 	queue *queue
 	tmpls *templateCache
+	onces rooms // of idempotency keys
 
 	ready  chan struct{} // closed when adoption is done
 	life   context.Context
@@ -167,8 +189,11 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("making the folder for the links: %w", err)
 	}
 	life, end := context.WithCancel(context.Background())
+	clock := newClock(cfg.Now, cfg.Elapsed)
+	cfg.Now = clock.Now
 	m := &Manager{
 		cfg:   cfg,
+		clock: clock,
 		log:   cfg.Logger,
 		queue: newQueue(cfg.Concurrency, cfg.MaxQueue, cfg.QueueTimeout),
 		tmpls: &templateCache{from: cfg.Templates, now: cfg.Now},

@@ -35,6 +35,7 @@ type wish struct {
 	metadata map[string]string
 	envs     map[string]string
 	reseed   bool
+	once     *once // nil without an idempotency key
 }
 
 // fitsRestored reports whether a sandbox with the template's own limits will
@@ -80,6 +81,11 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 		return w, err
 	}
 	t := w.template.Info
+	if w.template.Missing != "" {
+		e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", t.Name, w.template.Missing)
+		e.Field = "template"
+		return w, e.WithHint("the operator has to build it again: pandastack template build %s", t.Name)
+	}
 	if w.cpu, err = within("cpu", req.CPU, t.CPU, minCPU, m.cfg.MaxCPU); err != nil {
 		return w, err
 	}
