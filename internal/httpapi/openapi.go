@@ -85,7 +85,7 @@ type (
 		Paths      ordered[pathItem]
 		Components struct {
 			Schemas    ordered[schema]
-			Responses  map[string]response
+			Responses  ordered[response]
 			Parameters map[string]parameter
 		}
 	}
@@ -101,7 +101,9 @@ type (
 		Parameters           []parameter
 		RequestBody          *struct{ Content ordered[media] }
 		Responses            ordered[response]
+		Failures             []failureLink `json:"-"`
 	}
+	failureLink struct{ Status, Code string }
 	parameter struct {
 		Ref                   string `json:"$ref"`
 		Name, In, Description string
@@ -168,19 +170,26 @@ func (d document) Operations(tag string) []operation {
 				}
 				op.Parameters = append(op.Parameters, p)
 			}
-			slices.Sort(op.Responses.Keys)
+			op.settle()
 			list = append(list, op)
 		}
 	}
 	return list
 }
 
-// Response gives a response, also one that is written elsewhere.
-func (d document) Response(r response) response {
-	if r.Ref != "" {
-		return d.Components.Responses[refName(r.Ref)]
+// settle sorts the responses and takes those apart that are the same for many
+// routes: the failures.
+func (op *operation) settle() {
+	slices.Sort(op.Responses.Keys)
+	var own []string
+	for _, status := range op.Responses.Keys {
+		if ref := op.Responses.Of[status].Ref; ref != "" {
+			op.Failures = append(op.Failures, failureLink{status, refName(ref)})
+		} else {
+			own = append(own, status)
+		}
 	}
-	return r
+	op.Responses.Keys = own
 }
 
 // ordered is a JSON object whose order matters to a reader.
