@@ -261,6 +261,9 @@ func TestExec(t *testing.T) {
 			"event: stderr\ndata: {\"chunk\":\"a\uFFFDb\"}\n\n",
 			"event: exit\ndata: {\"exit_code\":3",
 		}, check: header("Content-Type", "text/event-stream; charset=utf-8")},
+		{name: "stream of what some clients take for the end of a line", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: append([]api.Event{{Seq: 1, Type: api.EventStdout, Text: "a\u0085b\u2028c"}}, exit(0, "exited")...)}, status: 200, calls: []string{`exec "ls" []`}, want: []string{
+			`data: {"chunk":"a\u0085b\u2028c"}`,
+		}},
 		{name: "stream to its deadline", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: exit(137, "timeout")}, status: 200, calls: []string{`exec "ls" []`}, want: []string{"event: error\ndata: {\"error\":\"timeout"}, not: []string{"event: exit"}},
 		{name: "stream that fails before it begins", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{fail: info404}, status: 404, code: api.CodeNotFound, calls: []string{`exec "ls" []`}},
 		{name: "stream that breaks is no success", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: out}, status: 200, calls: []string{`exec "ls" []`}, want: []string{"event: error"}, not: []string{"event: exit"}},

@@ -197,7 +197,7 @@ try {
   await check("templates", async () => {
     assert.ok((await client.templates.list()).some((t) => t.name === "code-interpreter" && t.size_bytes > 0 && t.memory_mb > 0));
     assert.equal((await client.templates.get("code-interpreter")).name, "code-interpreter");
-    await fails("NotFoundError", /code-interpreter/, () => client.templates.get("nonsense"));
+    await fails("NotFoundError", /nonsense/, () => client.templates.get("nonsense"));
   });
   await check("me", async () => {
     const me = await client.me();

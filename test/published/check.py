@@ -286,7 +286,7 @@ def _():
     (mine,) = [t for t in client.templates.list() if t.name == "code-interpreter"]
     assert mine.size_bytes > 0 and mine.memory_mb > 0
     assert client.templates.get("code-interpreter").name == "code-interpreter"
-    fails(NotFoundError, "code-interpreter", lambda: client.templates.get("nonsense"))
+    fails(NotFoundError, "nonsense", lambda: client.templates.get("nonsense"))
 
 
 @check("me")
