@@ -8,6 +8,7 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -24,6 +25,7 @@ type Sandboxes interface {
 	Resume(ctx context.Context, owner, id string) error
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
+	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
 }
 
 var _ Sandboxes = (*sandbox.Manager)(nil)

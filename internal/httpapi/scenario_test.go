@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -22,6 +23,7 @@ type scenario struct {
 	body   string
 	header map[string]string // "-Authorization" takes the key away
 	stub   stub
+	ready  func(context.Context) api.Readiness
 
 	status int
 	want   []string // in the body
@@ -35,7 +37,7 @@ type scenario struct {
 func (sc *scenario) run(t *testing.T) {
 	var log bytes.Buffer
 	srv := New(Options{
-		Sandboxes: &sc.stub, Kernels: &sc.stub, Commands: &sc.stub, Keys: stubKeys{},
+		Sandboxes: &sc.stub, Kernels: &sc.stub, Commands: &sc.stub, Keys: stubKeys{}, Events: &sc.stub, Ready: sc.ready,
 		Log: slog.New(slog.NewTextHandler(&log, nil)), Hosts: []string{"panda.example"},
 	})
 	req := httptest.NewRequest(sc.method, sc.path, strings.NewReader(sc.body))

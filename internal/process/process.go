@@ -39,8 +39,14 @@ type Guests interface {
 	Guest(ctx context.Context, owner, sandboxID string) (*guest.Client, func(), error)
 }
 
+// Notes keeps what happens in a sandbox. It is sandbox.Manager.
+type Notes interface {
+	Note(owner, sandboxID, kind string, payload map[string]any)
+}
+
 // Config bounds commands. Zero values mean the defaults beside them.
 type Config struct {
+	Notes          Notes         // nil: nothing is noted
 	DefaultTimeout time.Duration // 60 s
 	MaxTimeout     time.Duration // 24 h; a request for more is invalid
 }
@@ -75,7 +81,7 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	result := func(x api.Exit) (r api.ExecResult) {
-		r = api.ExecResult{ExitCode: x.Code, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
+		r = api.ExecResult{ExitCode: x.Code, Signal: x.Signal, Reason: x.Reason, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
 		r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
 		r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
 		r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
@@ -170,6 +176,10 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 	link := func(ctx context.Context) (*guest.Client, func(), error) { return s.guests.Guest(ctx, owner, sid) }
 	p, err := startOnce(ctx, link, start)
 	if err != nil {
+		var f *fault.Error
+		if errors.As(err, &f) && f.Code == api.CodeRateLimited {
+			s.note(owner, sid, api.LifeLimitHit, map[string]any{"limit": "processes", "detail": f.Message})
+		}
 		return err
 	}
 	exited := false
@@ -194,12 +204,34 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 			}
 			return err
 		}
-		exited = e.Type == api.EventExit
+		if exited = e.Type == api.EventExit; exited {
+			s.noteExit(owner, sid, p.PID, e.Exit)
+		}
 		if !yield(e, nil) || exited {
 			return nil
 		}
 	}
 	return fault.New(api.CodeInternal, "the command ended without saying how")
+}
+
+func (s *Service) note(owner, sid, kind string, payload map[string]any) {
+	if s.cfg.Notes != nil {
+		s.cfg.Notes.Note(owner, sid, kind, payload)
+	}
+}
+
+// noteExit notes an end that the command did not choose.
+func (s *Service) noteExit(owner, sid string, pid int, x *api.Exit) {
+	payload := map[string]any{"pid": pid, "duration_ms": x.DurationMS}
+	switch x.Reason {
+	case "timeout":
+		s.note(owner, sid, api.LifeProcessTimeout, payload)
+	case "oom":
+		s.note(owner, sid, api.LifeProcessOOM, payload)
+	}
+	if x.StdoutDropped > 0 || x.StderrDropped > 0 {
+		s.note(owner, sid, api.LifeLimitHit, map[string]any{"limit": "output", "pid": pid, "detail": "the middle of a command's output was left out"})
+	}
 }
 
 var errNotEnded = fault.New(api.CodeTimeout, "the sandbox did not end the command at its deadline").

@@ -139,13 +139,6 @@ func (s faultyStore) Expire(ctx context.Context, id, reason string, now time.Tim
 	return s.Store.Expire(ctx, id, reason, now)
 }
 
-func (s faultyStore) AddEvent(ctx context.Context, e store.Event) error {
-	if err := s.fails(); err != nil {
-		return err
-	}
-	return s.Store.AddEvent(ctx, e)
-}
-
 // When the store cannot be written to, creates are refused with the reason,
 // sandboxes go on, and can be ended all the same: that may be what frees the
 // space. The books are set right when it can be written to again.
@@ -399,7 +392,9 @@ func TestOwnerIsWrittenBeforeAnythingRuns(t *testing.T) {
 	entered, leave := make(chan string), make(chan struct{})
 	r.host.Break(fake.Faults{Prepare: func(_ context.Context, id string) error { entered <- id; <-leave; return nil }})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "7"}, TTLSeconds: ptr(60)}) })
+	wg.Go(func() {
+		r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "7"}, TTLSeconds: ptr(60)})
+	})
 	id := <-entered
 	row, err := r.store.Sandbox(ctx, id)
 	if err != nil || row.Owner != "ann" || row.Metadata["run"] != "7" || row.ExpiresAt.IsZero() || row.State != store.Creating {

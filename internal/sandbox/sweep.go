@@ -93,6 +93,7 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	case err != nil:
 		m.log.Error("the store does not know that a sandbox expires", "sandbox", row.ID, "error", err)
 	}
+	m.noteEnding(b.get(), ending{reason: reasonTTL})
 	b.mu.Lock()
 	b.row.State, b.row.EndReason = store.Stopping, reasonTTL
 	b.mu.Unlock()
