@@ -31,8 +31,10 @@ base-url = "{url}"
 continue-on-failure = true
 headers = {{ Authorization = "Bearer {key}" }}
 warnings = false
-checks.unsupported_method.enabled = false     # TRACE and the like are 405, but so is what a wildcard takes
-checks.ignored_auth.enabled = true
+# What is said to be impossible, or to be too much now, is no failure of the server.
+checks.not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501, 503, 504, 507]
+# A schema cannot say that a path is a folder, or that there is no node in this template.
+checks.positive_data_acceptance.enabled = false
 
 [generation]
 max-examples = {examples}
@@ -40,10 +42,10 @@ database = "none"
 unique-inputs = true
 
 [dictionaries]
-sandboxes = ["{victim}"]
-contexts = ["default", "fuzz"]
-processes = [{pid}]
-paths = ["/workspace", "/workspace/fuzz/a", "/etc/passwd", "/dev/null", "/proc/self", "/no/such"]
+sandboxes.values = ["{victim}"]
+contexts.values = ["default", "fuzz"]
+processes.values = [{pid}]
+paths.values = ["/workspace", "/workspace/fuzz/a", "/etc/passwd", "/dev/null", "/proc/self", "/no/such"]
 
 [parameters]
 "path.id" = {{ dictionary = "sandboxes", probability = 0.9 }}

@@ -28,8 +28,35 @@ var openapiJSON = sync.OnceValues(func() ([]byte, error) {
 		return nil, fmt.Errorf("reading the embedded API document: %w", err)
 	}
 	delete(doc, "x-failures") // only there to be merged into routes
+	nullsAreLeftOut(doc)
 	return json.Marshal(doc)
 })
+
+// nullsAreLeftOut says of every request what the document says once: a field
+// that may be left out may be null.
+func nullsAreLeftOut(doc map[string]any) {
+	components, _ := doc["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	for name, s := range schemas {
+		if !strings.HasSuffix(name, "Request") && !strings.HasSuffix(name, "Patch") {
+			continue
+		}
+		schema, _ := s.(map[string]any)
+		required, _ := schema["required"].([]any)
+		properties, _ := schema["properties"].(map[string]any)
+		for field, p := range properties {
+			property, _ := p.(map[string]any)
+			if slices.Contains(required, any(field)) {
+				continue
+			}
+			if kind, simple := property["type"].(string); simple && property["enum"] == nil {
+				property["type"] = []string{kind, "null"}
+			} else {
+				properties[field] = map[string]any{"anyOf": []any{property, map[string]any{"type": "null"}}}
+			}
+		}
+	}
+}
 
 // openapiHTML is the document for people: made from it, without scripts.
 var openapiHTML = sync.OnceValues(func() ([]byte, error) {

@@ -245,6 +245,7 @@ func TestExec(t *testing.T) {
 	}
 	runAll(t, []scenario{
 		{name: "shell", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{exec: api.ExecResult{Stdout: "x", ExitCode: 2}}, status: 200, want: []string{`"stdout":"x"`, `"stderr":""`, `"exit_code":2`}, calls: []string{`exec "ls" []`}},
+		{name: "fields that are null are left out", method: "POST", path: path, body: `{"cmd":"ls","cwd":null,"envs":null,"stdin":null,"unknown":[null]}`, status: 200, calls: []string{`exec "ls" []`}},
 		{name: "arguments", method: "POST", path: path, body: `{"cmd":["ls","-l"]}`, status: 200, calls: []string{`exec "" ["ls" "-l"]`}},
 		{name: "nothing to run", method: "POST", path: path, body: `{}`, status: 400, code: api.CodeInvalid, field: "cmd"},
 		{name: "neither", method: "POST", path: path, body: `{"cmd":7}`, status: 400, code: api.CodeInvalid, field: "cmd"},
