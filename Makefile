@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples bench clean
+.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -97,6 +97,10 @@ test-examples:
 ## soak: 500 sandboxes come and go, eight at a time, while the daemon is killed again and again; nothing may be left or grow
 soak: build template venv
 	$(PY) test/soak.py
+
+## fuzz: made-up requests against every route for ten minutes, with a seed of its own (PANDASTACK_FUZZ_SEED)
+fuzz: build venv template
+	PANDASTACK_FUZZ_SECONDS=$${PANDASTACK_FUZZ_SECONDS:-600} PANDASTACK_FUZZ_SEED=$${PANDASTACK_FUZZ_SEED:-$$RANDOM} $(VENV)/bin/pytest -q test/test_api_fuzz.py
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv

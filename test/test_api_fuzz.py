@@ -26,7 +26,7 @@ SEED = os.environ.get("PANDASTACK_FUZZ_SEED", "1")
 CONFIG = """
 seed = {seed}
 max-time = {seconds}
-request-timeout = 60
+request-timeout = 20
 base-url = "{url}"
 continue-on-failure = true
 headers = {{ Authorization = "Bearer {key}" }}
@@ -57,6 +57,11 @@ paths.values = ["/workspace", "/workspace/fuzz/a", "/etc/passwd", "/dev/null", "
 [[operations]]
 include-operation-id = ["killSandbox", "pauseSandbox", "patchLifecycle"]
 parameters = {{ "path.id" = "sb-none" }}
+
+# What would go on for ever.
+[[operations]]
+include-operation-id = ["allEvents", "sandboxEvents"]
+parameters = {{ "query.follow" = "0" }}
 
 [[operations]]
 include-operation-id = "revokeKey"
