@@ -33,6 +33,8 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		MaxSandboxes:  cfg.MaxSandboxes,
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
+		ImageDir:      filepath.Join(cfg.DataDir, "images"),
+		HibernatedFor: cfg.HibernatedFor,
 		Pool:          pools,
 	}
 }

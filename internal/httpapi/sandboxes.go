@@ -24,6 +24,13 @@ type Sandboxes interface {
 	PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error)
 	Pause(ctx context.Context, owner, id string) error
 	Resume(ctx context.Context, owner, id string) error
+	Hibernate(ctx context.Context, owner, id string, req api.CarryRequest) error
+	Wake(ctx context.Context, owner, id string) error
+	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
+	Snapshots(ctx context.Context, owner, sandboxID string) ([]api.Snapshot, error)
+	GetSnapshot(ctx context.Context, owner, id string) (api.Snapshot, error)
+	PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, owner, id string) error
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
