@@ -54,6 +54,8 @@ deadline of a stream
 run code of a sandbox
 lifecycle
 pause
+hibernation
+snapshot
 templates
 me
 tokens

@@ -194,6 +194,35 @@ try {
     assert.equal((await ctx.runCode("kept")).text, "1");
   });
 
+  await check("hibernation", async () => {
+    await ctx.runCode("slept = 'sound'");
+    await sandbox.hibernate();
+    assert.equal((await Sandbox.get(sandbox.id)).status, "hibernated");
+    await sandbox.wake();
+    assert.equal((await Sandbox.get(sandbox.id)).status, "running");
+    assert.equal((await ctx.runCode("slept")).text, "'sound'");
+    await sandbox.hibernate();
+    assert.equal((await ctx.runCode("slept")).text, "'sound'"); // any call wakes it
+  });
+  await check("snapshot", async () => {
+    await ctx.runCode("before = 41");
+    const snapshot = await sandbox.snapshot();
+    assert.equal(snapshot.sandbox_id, sandbox.id);
+    const copy = await Sandbox.create({ fromSnapshot: snapshot.id, ttlSeconds: 120 });
+    try {
+      assert.equal((await new sdk.CodeContext(client, copy.id, ctx.id).runCode("before + 1")).text, "42");
+      assert.equal((await copy.exec("cat /workspace/in/sales.csv")).stdout.slice(0, 6), "region");
+      assert.equal(copy.info.from_snapshot, snapshot.id);
+    } finally {
+      await copy.kill();
+    }
+    assert.deepEqual((await client.snapshots.list({ sandbox_id: sandbox.id })).map((s) => s.id), [snapshot.id]);
+    assert.ok((await client.snapshots.get(snapshot.id)).size_bytes > 0);
+    await client.snapshots.delete(snapshot.id);
+    await fails("NotFoundError", /snapshot/, () => client.snapshots.get(snapshot.id));
+    await fails("NotFoundError", /snapshot/, () => Sandbox.create({ fromSnapshot: snapshot.id }));
+  });
+
   await check("templates", async () => {
     assert.ok((await client.templates.list()).some((t) => t.name === "code-interpreter" && t.size_bytes > 0 && t.memory_mb > 0));
     assert.equal((await client.templates.get("code-interpreter")).name, "code-interpreter");
@@ -233,16 +262,10 @@ try {
   });
 
   const absent = {
-    snapshot: () => sandbox.snapshot(),
-    "snapshots.list": () => client.snapshots.list(),
-    "snapshots.get": () => client.snapshots.get("s"),
-    "snapshots.delete": () => client.snapshots.delete("s"),
     fork: () => sandbox.fork(),
     forkTree: () => sandbox.forkTree({ count: 2 }),
     promote: () => sandbox.promote(),
     explore: () => sandbox.explore(["true"]),
-    hibernate: () => sandbox.hibernate(),
-    wake: () => sandbox.wake(),
     logs: async () => { for await (const line of sandbox.logs()) return line; },
     "logs follow": async () => { for await (const line of sandbox.logs({ follow: true })) return line; },
     previewUrls: () => sandbox.previewUrls(),

@@ -281,6 +281,33 @@ def _():
     assert ctx.run_code("kept").text == "1"
 
 
+@check("hibernation")
+def _():
+    ctx.run_code("slept = 'sound'")
+    sandbox.hibernate()
+    assert Sandbox.get(sandbox.id).status == "hibernated"
+    sandbox.wake()
+    assert Sandbox.get(sandbox.id).status == "running"
+    assert ctx.run_code("slept").text == "'sound'"
+    sandbox.hibernate()
+    assert ctx.run_code("slept").text == "'sound'"  # any call wakes it
+
+
+@check("snapshot")
+def _():
+    ctx.run_code("before = 41")
+    snapshot = sandbox.snapshot()
+    with Sandbox.create(from_snapshot=snapshot, ttl_seconds=120) as copy:
+        assert pandastack.CodeContext(copy, ctx.id).run_code("before + 1").text == "42"
+        assert copy.filesystem.read("/workspace/in/sales.csv").startswith(b"region")
+        assert copy.from_snapshot == snapshot
+    assert [s["id"] for s in client.snapshots.list(sandbox_id=sandbox.id)] == [snapshot]
+    assert client.snapshots.get(snapshot)["size_bytes"] > 0
+    client.snapshots.delete(snapshot)
+    fails(NotFoundError, "snapshot", lambda: client.snapshots.get(snapshot))
+    fails(NotFoundError, "snapshot", lambda: Sandbox.create(from_snapshot=snapshot))
+
+
 @check("templates")
 def _():
     (mine,) = [t for t in client.templates.list() if t.name == "code-interpreter"]
@@ -338,16 +365,10 @@ def _():
     from pandastack.explore import explore
 
     for name, call in {
-        "snapshot": sandbox.snapshot,
-        "snapshots.list": client.snapshots.list,
-        "snapshots.get": lambda: client.snapshots.get("s"),
-        "snapshots.delete": lambda: client.snapshots.delete("s"),
         "fork": sandbox.fork,
         "fork_tree": lambda: sandbox.fork_tree(2),
         "promote": sandbox.promote,
         "explore": lambda: explore(sandbox, ["true"]),
-        "hibernate": sandbox.hibernate,
-        "wake": sandbox.wake,
         "logs": lambda: list(sandbox.logs()),
         "logs follow": lambda: list(sandbox.logs(follow=True)),
         "preview_urls": sandbox.preview_urls,
