@@ -31,6 +31,7 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		DefaultTTL:    cfg.DefaultTTL,
 		MaxTTL:        cfg.MaxTTL,
 		MaxSandboxes:  cfg.MaxSandboxes,
+		MaxPerOwner:   cfg.MaxSandboxesPerWorkspace,
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
 		ImageDir:      filepath.Join(cfg.DataDir, "images"),

@@ -79,21 +79,31 @@ func (q *queue) idle() bool {
 }
 
 // takePlace counts a user's sandbox, or says that there are enough.
-func (m *Manager) takePlace() error {
+func (m *Manager) takePlace(owner string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.places >= m.cfg.MaxSandboxes {
-		return fault.New(api.CodeNoCapacity, "this server holds its maximum of %d sandboxes", m.cfg.MaxSandboxes).
-			WithHint("kill some that are not needed, or try again later")
+	if m.places[owner] >= m.cfg.MaxPerOwner && m.cfg.MaxPerOwner < m.cfg.MaxSandboxes {
+		return fault.New(api.CodeRateLimited, "the workspace has its maximum of %d sandboxes", m.cfg.MaxPerOwner).
+			WithHint("kill some that are not needed; the server's setting max_sandboxes_per_workspace says how many there may be").After(10 * time.Second)
 	}
-	m.places++
+	all := 0
+	for _, n := range m.places {
+		all += n
+	}
+	if all >= m.cfg.MaxSandboxes {
+		return fault.New(api.CodeNoCapacity, "this server holds its maximum of %d sandboxes", m.cfg.MaxSandboxes).
+			WithHint("kill some that are not needed, or try again later; the server's setting max_sandboxes says how many there may be")
+	}
+	m.places[owner]++
 	return nil
 }
 
-func (m *Manager) leavePlace() {
+func (m *Manager) leavePlace(owner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.places--
+	if m.places[owner]--; m.places[owner] == 0 {
+		delete(m.places, owner)
+	}
 }
 
 // roomy reports whether the host has the memory for n more sandboxes, and for

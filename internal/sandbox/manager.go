@@ -88,6 +88,7 @@ type Config struct {
 	MaxDiskMB   int     // 102400
 
 	MaxSandboxes  int           // 500; of users, those in the pools not counted
+	MaxPerOwner   int           // as many as MaxSandboxes; sandboxes of one owner
 	MaxQueue      int           // 1000 creates that wait
 	QueueTimeout  time.Duration // 60 s that a create waits for its turn
 	CreateTimeout time.Duration // 60 s for the work of one create
@@ -158,6 +159,7 @@ func (c *Config) fill() error {
 	set(&c.MaxMemoryMB, 32<<10)
 	set(&c.MaxDiskMB, 100<<10)
 	set(&c.MaxSandboxes, 500)
+	set(&c.MaxPerOwner, c.MaxSandboxes)
 	set(&c.MaxQueue, 1000)
 	set(&c.QueueTimeout, time.Minute)
 	set(&c.CreateTimeout, time.Minute)
@@ -203,7 +205,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	boxes   map[string]*box // everything that exists on this host, by id
-	places  int             // taken of MaxSandboxes
+	places  map[string]int  // taken of MaxSandboxes, by owner
 	pool    pool
 	closed  bool
 	created time.Time // when the last create ended
@@ -238,6 +240,7 @@ func New(cfg Config) (*Manager, error) {
 		wake:  make(chan struct{}, 1),
 		boxes: map[string]*box{},
 
+		places:    map[string]int{},
 		restoring: map[string]int{},
 	}
 	return m, nil
