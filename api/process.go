@@ -19,6 +19,8 @@ type ExecResult struct {
 	Stderr        string  `json:"stderr"`
 	ExitCode      int     `json:"exit_code"` // 128 + n when signal n ended it
 	DurationMS    float64 `json:"duration_ms"`
+	Reason        string  `json:"reason,omitempty"` // "exited", "signaled", "timeout", "oom"
+	Hint          string  `json:"hint,omitempty"`   // which limit of the sandbox is behind a bad end
 	TimedOut      bool    `json:"timed_out,omitempty"`
 	Truncated     bool    `json:"truncated,omitempty"`
 	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
@@ -56,6 +58,7 @@ type Exit struct {
 	Code          int     `json:"exit_code"`        // 128 + n when signal n ended it
 	Signal        string  `json:"signal,omitempty"` // "SIGKILL"
 	Reason        string  `json:"reason"`           // "exited", "signaled", "timeout", "oom"
+	Hint          string  `json:"hint,omitempty"`   // which limit of the sandbox is behind a bad end
 	DurationMS    float64 `json:"duration_ms"`
 	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
 	StderrDropped int64   `json:"stderr_dropped,omitempty"`

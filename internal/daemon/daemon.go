@@ -72,8 +72,8 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	// Cells and commands are still watched while the requests end, so the
 	// services are closed by stop, before these requests are cancelled.
-	kernels := kernel.New(manager, kernel.Config{Logger: log})
-	commands := process.New(manager, process.Config{})
+	kernels := kernel.New(manager, kernel.Config{Logger: log, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint})
+	commands := process.New(manager, process.Config{Hint: manager.Hint})
 
 	ln, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {

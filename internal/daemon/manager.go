@@ -19,15 +19,21 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 		pools[name] = sandbox.PoolSize{Restored: cfg.PoolReady, Prepared: cfg.PoolPrepared}
 	}
 	return sandbox.Config{
-		Driver:       drv,
-		Store:        st,
-		Templates:    templatesFor(cfg),
-		Logger:       log,
-		RunDir:       runDir(cfg),
-		DefaultTTL:   cfg.DefaultTTL,
-		MaxTTL:       cfg.MaxTTL,
-		MaxSandboxes: cfg.MaxSandboxes,
-		MinFreeMB:    cfg.MemoryReserve,
-		Pool:         pools,
+		Driver:        drv,
+		Store:         st,
+		Templates:     templatesFor(cfg),
+		Logger:        log,
+		RunDir:        runDir(cfg),
+		DefaultTTL:    cfg.DefaultTTL,
+		MaxTTL:        cfg.MaxTTL,
+		MaxSandboxes:  cfg.MaxSandboxes,
+		MaxCPU:        cfg.MaxCPU,
+		MaxMemoryMB:   cfg.MaxMemory,
+		MaxDiskMB:     cfg.MaxDisk,
+		MaxPIDs:       cfg.MaxPIDs,
+		MinFreeMB:     cfg.MemoryReserve,
+		MinFreeDiskMB: cfg.DiskReserve,
+		Overcommit:    sandbox.Overcommit{CPU: cfg.CPUOver, Memory: cfg.MemoryOver, Disk: cfg.DiskOver},
+		Pool:          pools,
 	}
 }

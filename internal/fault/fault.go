@@ -8,6 +8,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -19,7 +20,10 @@ type Error struct {
 	Message string
 	Hint    string // the next thing to do
 	Field   string // the input at fault
-	Err     error  // the cause, not shown to users of the API
+
+	RetryAfter time.Duration // when the same may work; 0: nobody knows
+
+	Err error // the cause, not shown to users of the API
 }
 
 // Error returns the message and the cause.

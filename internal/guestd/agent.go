@@ -121,6 +121,8 @@ func (a *Agent) health() guestapi.Health {
 		Contexts:  len(a.kernels.List()),
 		Processes: a.processes.running(),
 		Busy:      a.busy(),
+
+		MemoryHits: a.watchdog.hits.Load() + a.kernels.Short(),
 		Detail: map[string]any{
 			"boot_id":    a.bootID,
 			"generation": a.generation.Load(),

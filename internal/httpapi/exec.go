@@ -38,7 +38,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}
 	if res.TimedOut {
 		f := fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed").
-			WithHint("raise timeout_seconds, or start it as a process and look at it later")
+			WithHint("%s", strings.TrimSpace(res.Hint+" raise timeout_seconds, or start it as a process and look at it later"))
 		body, status := s.failure(r, f)
 		writeJSON(w, status, timedOut{body, res})
 		return nil
@@ -87,6 +87,7 @@ type (
 		DurationMS    float64 `json:"duration_ms"`
 		Signal        string  `json:"signal,omitempty"`
 		Reason        string  `json:"reason,omitempty"`
+		Hint          string  `json:"hint,omitempty"`
 		StdoutDropped int64   `json:"stdout_dropped,omitempty"`
 		StderrDropped int64   `json:"stderr_dropped,omitempty"`
 		OutputPath    string  `json:"output_path,omitempty"`
@@ -139,7 +140,7 @@ func sendExec(out *sse, e api.Event) (ended bool, err error) {
 		if x.Reason == "timeout" {
 			return true, fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed")
 		}
-		return true, out.send(e.Seq, "exit", exitData{x.Code, x.DurationMS, x.Signal, x.Reason, x.StdoutDropped, x.StderrDropped, x.OutputPath})
+		return true, out.send(e.Seq, "exit", exitData{x.Code, x.DurationMS, x.Signal, x.Reason, x.Hint, x.StdoutDropped, x.StderrDropped, x.OutputPath})
 	}
 	return false, nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
@@ -64,7 +66,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.Itoa(retryAfter(err)))
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
@@ -74,6 +76,15 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusMethodNotAllowed
 	}
 	writeJSON(w, status, body)
+}
+
+// retryAfter is the number of seconds after which a client may try again.
+func retryAfter(err error) int {
+	var f *fault.Error
+	if errors.As(err, &f) && f.RetryAfter > 0 {
+		return int(math.Ceil(f.RetryAfter.Seconds()))
+	}
+	return 1
 }
 
 // failure puts an error into the words of the API. What has no kind is ours

@@ -30,6 +30,10 @@ type Config struct {
 	DefaultTimeout time.Duration // 30 s
 	MaxTimeout     time.Duration // 1 h; a request for more is invalid
 	DisconnectWait time.Duration // 10 s until the cell of a client that is gone is interrupted
+	HoldBytes      int           // 512 MiB of output that all answers being put together hold, one owner's half of it
+
+	// Hint says which limit of a sandbox explains the end of a cell, "" when none does.
+	Hint func(ctx context.Context, owner, sandboxID, end, words string) string
 }
 
 // Service runs code in contexts. Close it before the requests in progress are
@@ -40,6 +44,7 @@ type Service struct {
 	cfg      Config
 	commands *process.Service
 	watch    *watch
+	budget   *budget
 }
 
 // New makes a Service.
@@ -54,7 +59,10 @@ func New(guests Guests, cfg Config) *Service {
 			*v = def
 		}
 	}
-	s := &Service{guests: guests, cfg: cfg, commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout})}
+	if cfg.HoldBytes == 0 {
+		cfg.HoldBytes = 512 << 20
+	}
+	s := &Service{guests: guests, cfg: cfg, budget: newBudget(cfg.HoldBytes), commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout, Hint: cfg.Hint})}
 	s.watch = newWatch(cfg.DisconnectWait, s.interruptLeft)
 	return s
 }

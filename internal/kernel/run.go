@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -20,12 +21,16 @@ const (
 // Run runs a cell and waits for its end. A cell that raises or hits its
 // deadline is an outcome, not an error.
 func (s *Service) Run(ctx context.Context, owner, sid, cid string, req api.RunRequest) (api.Execution, error) {
-	return assemble(s.Stream(ctx, owner, sid, cid, req))
+	share, done := s.budget.share(ctx, owner)
+	defer done()
+	return assemble(s.Stream(ctx, owner, sid, cid, req), share)
 }
 
 // Wait waits for an execution and gives it whole.
 func (s *Service) Wait(ctx context.Context, owner, sid, cid, eid string) (api.Execution, error) {
-	return assemble(s.Attach(ctx, owner, sid, cid, eid, 0, false))
+	share, done := s.budget.share(ctx, owner)
+	defer done()
+	return assemble(s.Attach(ctx, owner, sid, cid, eid, 0, false), share)
 }
 
 // Stream runs a cell and gives its events as they happen, ending with the end
@@ -38,7 +43,7 @@ func (s *Service) Stream(ctx context.Context, owner, sid, cid string, req api.Ru
 			return
 		}
 		e := execution{sid, cid, run.ExecutionID}
-		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
+		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
 		f.opened = func() { s.watch.run(e, req.Detach) }
 		defer func() {
 			switch {
@@ -62,7 +67,7 @@ func (s *Service) Attach(ctx context.Context, owner, sid, cid, eid string, after
 			return
 		}
 		e := execution{sid, cid, eid}
-		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
+		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
 		if s.watch.attach(e) {
 			defer func() { s.watch.leave(e, f.ended) }()
 		}
@@ -100,6 +105,7 @@ func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, er
 
 // follow is one caller's view of an execution.
 type follow struct {
+	owner     string
 	s         *Service
 	execution execution
 	link      guest.Link
@@ -154,6 +160,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 	for e, err := range guest.Follow(limited, after, f.link, open) {
 		if err != nil {
 			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
+				f.s.explain(ctx, f.owner, f.execution.sandbox, end.Execution)
 				f.ended = true
 				yield(end, nil)
 				return
@@ -168,6 +175,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 			deadline.Reset(f.timeout + grace)
 		case api.EventEnd:
 			e.Execution.ExecutionID = f.execution.id
+			f.s.explain(ctx, f.owner, f.execution.sandbox, e.Execution)
 			f.ended = true
 		case api.EventExit:
 			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
@@ -175,6 +183,17 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		if !yield(e, err) || f.ended || err != nil {
 			return
 		}
+	}
+}
+
+// explain adds to the error of a cell which limit of its sandbox is behind it.
+func (s *Service) explain(ctx context.Context, owner, sid string, x *api.Execution) {
+	if s.cfg.Hint == nil || x.Error == nil {
+		return
+	}
+	if hint := s.cfg.Hint(ctx, owner, sid, string(x.End), *x.Error); hint != "" {
+		words := strings.TrimRight(*x.Error, "\n") + "\n\n" + hint
+		x.Error = &words
 	}
 }
 

@@ -1,17 +1,19 @@
 package sandbox
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -35,8 +37,7 @@ func (q *queue) wait(ctx context.Context) (done func(), err error) {
 	q.mu.Lock()
 	if q.busy >= q.most+cap(q.turns) {
 		q.mu.Unlock()
-		return nil, fault.New(api.CodeNoCapacity, "%d sandboxes are waiting to be created already", q.most).
-			WithHint("try again in %d seconds", 10)
+		return nil, noCapacity("%d sandboxes are waiting to be created already", q.most)
 	}
 	q.busy++
 	q.mu.Unlock()
@@ -52,8 +53,7 @@ func (q *queue) wait(ctx context.Context) (done func(), err error) {
 		return sync.OnceFunc(func() { <-q.turns; leave() }), nil
 	case <-timer.C:
 		leave()
-		return nil, fault.New(api.CodeNoCapacity, "the server was too busy to create the sandbox within %s", q.timeout).
-			WithHint("try again in %d seconds", 10)
+		return nil, noCapacity("the server was too busy to create the sandbox within %s", q.timeout)
 	case <-ctx.Done():
 		leave()
 		return nil, context.Cause(ctx)
@@ -71,66 +71,138 @@ func (q *queue) idle() bool {
 	return q.busy == 0
 }
 
-// takePlace counts a user's sandbox, or says that there are enough.
-func (m *Manager) takePlace() error {
+// takePlace counts a user's sandbox and the limits that it was promised, or
+// says what of the host is all given away.
+func (m *Manager) takePlace(want driver.Limits) error {
+	have, err := m.cfg.Capacity()
+	if err != nil {
+		return fmt.Errorf("reading what the host has: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.places >= m.cfg.MaxSandboxes {
-		return fault.New(api.CodeNoCapacity, "this server holds its maximum of %d sandboxes", m.cfg.MaxSandboxes).
-			WithHint("kill some that are not needed, or try again later")
+	if m.cfg.MaxSandboxes > 0 && m.places >= m.cfg.MaxSandboxes {
+		return noCapacity("this server holds %d sandboxes, the most that its setting max_sandboxes allows", m.places)
 	}
-	m.places++
+	for _, r := range []struct {
+		what, unit, setting string
+		have, factor        float64
+		given, want         float64
+	}{
+		{"memory", "MB", "memory_overcommit", float64(max(0, have.MemoryMB-m.cfg.MinFreeMB)), m.cfg.Overcommit.Memory, float64(m.given.MemoryMB), float64(want.MemoryMB)},
+		{"processors", "cores", "cpu_overcommit", have.CPU, m.cfg.Overcommit.CPU, m.given.CPU, want.CPU},
+		{"disk", "MB", "disk_overcommit", float64(max(0, have.DiskMB-m.cfg.MinFreeDiskMB)), m.cfg.Overcommit.Disk, float64(m.given.DiskMB), float64(want.DiskMB)},
+	} {
+		if most := r.have * r.factor; r.factor > 0 && r.given+r.want > most {
+			return noCapacity("the server has no %s left to promise: %.6g of %.6g %s (%.6g × %s %.6g) are given to %d sandboxes, and this one asks for %.6g",
+				r.what, r.given, most, r.unit, r.have, r.setting, r.factor, m.places, r.want)
+		}
+	}
+	m.count(want, 1)
 	return nil
 }
 
-func (m *Manager) leavePlace() {
+func (m *Manager) leavePlace(had driver.Limits) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.places--
+	m.count(had, -1)
 }
 
-// roomy reports whether the host has the memory for n more sandboxes.
-func (m *Manager) roomy(n int) (bool, error) {
+// count adds a sandbox to what is given away, or takes it off. The caller holds m.mu.
+func (m *Manager) count(l driver.Limits, n int) {
+	m.places += n
+	m.given.CPU += l.CPU * float64(n)
+	m.given.MemoryMB += l.MemoryMB * n
+	m.given.DiskMB += l.DiskMB * n
+	if m.places == 0 {
+		m.given.CPU = 0 // what rounding left
+	}
+}
+
+const retryAfter = 10 * time.Second
+
+// noCapacity is the error of a create that the host has no room for.
+func noCapacity(format string, args ...any) error {
+	e := fault.New(api.CodeNoCapacity, format, args...).
+		WithHint("kill sandboxes that are not needed, ask for less with cpu, memory_mb or disk_mb, or try again in %.0f seconds", retryAfter.Seconds())
+	e.RetryAfter = retryAfter
+	return e
+}
+
+// roomy reports whether the host has the memory and the disk for n more
+// sandboxes, and if not, why.
+func (m *Manager) roomy(n int) (ok bool, why string, err error) {
 	free, err := m.cfg.MemoryAvailable()
 	if err != nil {
-		return false, fmt.Errorf("reading how much memory is free: %w", err)
+		return false, "", fmt.Errorf("reading how much memory is free: %w", err)
 	}
-	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB), nil
+	if free>>20 < int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB) {
+		return false, fmt.Sprintf("the server has %d MB of memory free; a sandbox begins with about %d MB, and %d MB are kept back (memory_reserve_mb)",
+			free>>20, m.cfg.SandboxMB, m.cfg.MinFreeMB), nil
+	}
+	have, err := m.cfg.Capacity()
+	if err != nil {
+		return false, "", fmt.Errorf("reading how much of the disk is free: %w", err)
+	}
+	if have.DiskMB < m.cfg.MinFreeDiskMB {
+		return false, fmt.Sprintf("the server's disk has %d MB free, and %d MB are kept back (disk_reserve_mb)", have.DiskMB, m.cfg.MinFreeDiskMB), nil
+	}
+	return true, "", nil
 }
 
-// makeRoom sees that there is memory for one more sandbox, if need be by
-// ending what waits in the pools: a user comes first.
+// makeRoom sees that there is room for one more sandbox, if need be by ending
+// what waits in the pools: a user comes first.
 func (m *Manager) makeRoom(ctx context.Context) error {
 	for {
-		ok, err := m.roomy(max(1, m.queue.working()))
+		ok, why, err := m.roomy(max(1, m.queue.working()))
 		if err != nil || ok {
 			return err
 		}
 		b := m.takeVictim()
 		if b == nil {
-			return fault.New(api.CodeNoCapacity, "the server has no memory left for another sandbox").
-				WithHint("kill sandboxes that are not needed, or try again in %d seconds", 10)
+			return noCapacity("%s", why)
 		}
-		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id)
+		m.log.Info("the host is short, ending a sandbox in the pool", "sandbox", b.id, "why", why)
 		if err := m.discard(ctx, b); err != nil {
 			return err
 		}
 	}
 }
 
+// Capacity is what the host has for sandboxes.
+type Capacity struct {
+	CPU      float64 // cores
+	MemoryMB int     // all of it
+	DiskMB   int     // free, where their layers are
+}
+
+// hostCapacity looks at the host, and at the disk that a folder is on.
+func hostCapacity(dir string) (Capacity, error) {
+	total, err := meminfo("MemTotal:")
+	if err != nil {
+		return Capacity{}, err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Capacity{}, fmt.Errorf("%s: %w", dir, err)
+	}
+	return Capacity{CPU: float64(runtime.NumCPU()), MemoryMB: int(total >> 20), DiskMB: int(int64(st.Bavail) * st.Bsize >> 20)}, nil
+}
+
 // memoryAvailable is what the host could give to programs without swapping.
-func memoryAvailable() (int64, error) {
+func memoryAvailable() (int64, error) { return meminfo("MemAvailable:") }
+
+// meminfo reads a line of /proc/meminfo, in bytes.
+func meminfo(name string) (int64, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, err
 	}
-	s := bufio.NewScanner(bytes.NewReader(b))
-	for s.Scan() {
-		f := bytes.Fields(s.Bytes())
-		if len(f) >= 2 && string(f[0]) == "MemAvailable:" {
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) >= 2 && string(f[0]) == name {
 			kb, err := strconv.ParseInt(string(f[1]), 10, 64)
 			return kb << 10, err
 		}
 	}
-	return 0, errors.New("no MemAvailable in /proc/meminfo")
+	return 0, fmt.Errorf("no %s in /proc/meminfo", name)
 }

@@ -26,6 +26,8 @@ type box struct {
 	inst     driver.Instance // from then on
 	gone     bool            // nothing of it is left
 
+	seen seen
+
 	// stop ends a create in progress.
 	stop context.CancelFunc
 
@@ -129,7 +131,7 @@ func (m *Manager) note(id, kind, detail string) {
 
 func (m *Manager) info(row store.Sandbox) api.SandboxInfo {
 	return api.SandboxInfo{
-		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB,
+		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs,
 		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, Persistent: row.Persistent,
 		TTLSeconds: int(row.TTL / time.Second), IdleTimeoutSeconds: int(row.IdleTimeout / time.Second),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, Driver: row.Driver, BootMS: row.BootMS, BootMode: row.BootMode,

@@ -42,7 +42,7 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	}
 	defer done()
 	defer m.createdOne()
-	if err := m.takePlace(); err != nil {
+	if err := m.takePlace(w.limits); err != nil {
 		return api.SandboxInfo{}, err
 	}
 	ctx, cancel := m.untilClosed(ctx)
@@ -50,7 +50,7 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 
 	b, err := m.create(ctx, w, began)
 	if err != nil {
-		m.leavePlace()
+		m.leavePlace(w.limits)
 		if m.life.Err() != nil {
 			return api.SandboxInfo{}, errClosed
 		}
@@ -70,16 +70,16 @@ func (m *Manager) createdOne() {
 }
 
 func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, error) {
-	if b := m.createFromPool(ctx, w, began); b != nil {
-		return b, nil
+	if b, err := m.createFromPool(ctx, w, began); b != nil || err != nil {
+		return b, err
 	}
 	done, err := m.queue.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if b := m.createFromPool(ctx, w, began); b != nil { // filled in the meantime
-		return b, nil
+	if b, err := m.createFromPool(ctx, w, began); b != nil || err != nil { // filled in the meantime
+		return b, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.CreateTimeout,
 		fault.New(api.CodeTimeout, "the sandbox was not ready within %s", m.cfg.CreateTimeout).WithHint("the server may be overloaded; try again"))
@@ -94,8 +94,7 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	limits := driver.Limits{CPU: w.cpu, MemoryMB: w.memoryMB, PIDs: w.template.PIDs}
-	client, err := m.restore(ctx, b, limits)
+	client, err := m.restore(ctx, b, w.limits)
 	if err == nil {
 		err = m.assign(ctx, b, client, w)
 	}
@@ -108,23 +107,47 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	return b, nil
 }
 
-// createFromPool claims a sandbox that runs already, or gives nil.
-func (m *Manager) createFromPool(ctx context.Context, w wish, began time.Time) *box {
-	if !w.fitsRestored() {
-		return nil
+// createFromPool claims a sandbox that runs already, or gives nil. An error is
+// one of the request, which no other way to a sandbox would serve.
+func (m *Manager) createFromPool(ctx context.Context, w wish, began time.Time) (*box, error) {
+	if !m.fitsPool(w) {
+		return nil, nil
 	}
 	for ctx.Err() == nil {
 		b := m.takeRestored(w.template.Info)
 		if b == nil {
-			return nil
+			return nil, nil
 		}
 		err := m.claim(ctx, b, w, began)
 		if err == nil {
-			return b
+			return b, nil
+		}
+		if errors.Is(err, errLimits) {
+			return nil, err
 		}
 		m.log.Warn("a sandbox of the pool could not be used", "sandbox", b.id, "error", err)
 	}
-	return nil
+	return nil, nil
+}
+
+// errLimits is in the error of a claim whose limits are less than what a
+// sandbox of the template needs.
+var errLimits = errors.New("the limits are too low")
+
+// limit gives a sandbox of the pool the limits of its user. When they are too
+// low for it, it goes back.
+func (m *Manager) limit(ctx context.Context, b *box, w wish) error {
+	if w.limits == limitsOf(w.template) {
+		return nil
+	}
+	err := m.cfg.Driver.(driver.Limiter).SetLimits(ctx, b.inst, w.limits) // fitsPool saw that it is one
+	if !errors.Is(err, fault.Invalid) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pool.restored = append(m.pool.restored, b)
+	return fmt.Errorf("%w: %w", errLimits, err)
 }
 
 func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) error {
@@ -137,7 +160,13 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	}
 	ctx, cancel := b.stoppable(ctx)
 	defer cancel()
-	err := m.save(ctx, b, m.owned(b.get(), w), store.Pooled)
+	err := m.limit(ctx, b, w)
+	if errors.Is(err, errLimits) {
+		return err
+	}
+	if err == nil {
+		err = m.save(ctx, b, m.owned(b.get(), w), store.Pooled)
+	}
 	if err != nil {
 		return m.abandon(ctx, b, err)
 	}
@@ -158,7 +187,7 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 
 // startOne gives a sandbox that waits to be restored, with its turn taken.
 func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
-	for w.fitsPrepared() {
+	for m.fitsPool(w) {
 		b := m.takePrepared(w.template.Info)
 		if b == nil {
 			break
@@ -178,6 +207,11 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 	return b, bootCold, err
 }
 
+// rowLimits are the limits in a row.
+func rowLimits(row store.Sandbox) driver.Limits {
+	return driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs}
+}
+
 // newRow is the row of a sandbox that nobody has asked for yet.
 func (m *Manager) newRow(t Template) store.Sandbox {
 	return store.Sandbox{
@@ -191,7 +225,7 @@ func (m *Manager) newRow(t Template) store.Sandbox {
 func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 	now := m.cfg.Now()
 	row.State, row.Owner = store.Creating, w.owner
-	row.CPU, row.MemoryMB, row.DiskMB = w.cpu, w.memoryMB, w.diskMB
+	row.CPU, row.MemoryMB, row.DiskMB, row.PIDs = w.limits.CPU, w.limits.MemoryMB, w.limits.DiskMB, w.limits.PIDs
 	row.Metadata, row.TTL = w.metadata, w.ttl
 	row.CreatedAt, row.UsedAt, row.ExpiresAt = now, now, now.Add(w.ttl)
 	return row
@@ -222,7 +256,7 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 	if err == nil {
 		b.prepared, err = m.cfg.Driver.Prepare(ctx, driver.Spec{
 			ID: b.id, Hostname: b.id, Rootfs: t.Rootfs, Snapshot: t.Snapshot, LinkDir: m.linkDir(b.id), Programs: t.Programs,
-			DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
+			DiskMB: row.DiskMB, Limits: rowLimits(row),
 		})
 	}
 	if err != nil {
@@ -283,7 +317,10 @@ func (m *Manager) introduce(ctx context.Context, b *box, client *guest.Client, t
 func (m *Manager) assignIntroduced(ctx context.Context, b *box, client *guest.Client, w wish) error {
 	req := identity(b.get(), w.template)
 	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
-	req.Hostname, req.MachineID, req.PIDs = "", "", 0 // as they are
+	req.Hostname, req.MachineID = "", "" // as they are
+	if w.limits.PIDs == w.template.PIDs {
+		req.PIDs = 0 // as well
+	}
 	return m.tell(ctx, b, client, req)
 }
 

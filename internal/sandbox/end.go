@@ -116,7 +116,7 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	m.pool.remove(b)
 	m.mu.Unlock()
 	if b.place {
-		m.leavePlace()
+		m.leavePlace(rowLimits(row))
 	}
 	m.wakePools()
 	return nil
@@ -182,6 +182,7 @@ func (m *Manager) died(b *box, exit driver.Exit) {
 	switch exit.Reason {
 	case "oom":
 		e.reason = reasonOOM
+		m.note(b.id, eventLimitHit, fmt.Sprintf("memory_mb: the sandbox was ended, its limit is %d MB", b.get().MemoryMB))
 	case "exited":
 		e.reason = reasonExited
 	}

@@ -62,26 +62,37 @@ type Config struct {
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
 
-	MaxCPU      float64 // cores a create may ask for; those of the host
-	MaxMemoryMB int     // 32768
-	MaxDiskMB   int     // 102400
+	// The most that a create may ask for. 0: what the host has; of processes, 32768.
+	MaxCPU      float64 // cores
+	MaxMemoryMB int
+	MaxDiskMB   int
+	MaxPIDs     int
 
-	MaxSandboxes  int           // 500; of users, those in the pools not counted
+	MaxSandboxes  int           // of users, those in the pools not counted; 0: no such limit
 	MaxQueue      int           // 1000 creates that wait
 	QueueTimeout  time.Duration // 60 s that a create waits for its turn
 	CreateTimeout time.Duration // 60 s for the work of one create
 	Concurrency   int           // creates in progress at once; the number of CPUs, at least 2
 
-	MinFreeMB       int                   // 512; memory of the host that creates leave alone
-	SandboxMB       int                   // 160; what a sandbox is expected to use of the host at first
-	MemoryAvailable func() (int64, error) // bytes; reads /proc/meminfo
+	MinFreeMB       int                      // memory of the host that creates leave alone; 0: none
+	MinFreeDiskMB   int                      // and of its disk
+	SandboxMB       int                      // 160; what a sandbox is expected to use of the host at first
+	Overcommit      Overcommit               // how much may be promised
+	MemoryAvailable func() (int64, error)    // bytes; reads /proc/meminfo
+	Capacity        func() (Capacity, error) // looks at the host, and at the disk of RunDir
 
 	Pool       map[string]PoolSize // by template name
 	PoolDelay  time.Duration       // 250 ms of quiet after a create before the pools are filled
 	SweepEvery time.Duration       // 1 s
 	Retention  time.Duration       // 24 h that the record of an ended sandbox is kept
 	LinkWait   time.Duration       // 10 s that a call waits for a guest that redials
+	LookEvery  time.Duration       // 2 s between looks at whether sandboxes that are used met their limits
 }
+
+// Overcommit is how many times of what the host has all limits of sandboxes
+// may add up to. 1: each can use its whole limit at the same time; 0: they are
+// not added up.
+type Overcommit struct{ CPU, Memory, Disk float64 }
 
 // PoolSize is how many sandboxes of a template are kept ready.
 type PoolSize struct {
@@ -111,21 +122,33 @@ func (c *Config) fill() error {
 	}
 	set(&c.DefaultTTL, 5*time.Minute)
 	set(&c.MaxTTL, 24*time.Hour)
-	set(&c.MaxCPU, float64(runtime.NumCPU()))
-	set(&c.MaxMemoryMB, 32<<10)
-	set(&c.MaxDiskMB, 100<<10)
-	set(&c.MaxSandboxes, 500)
+	if c.Capacity == nil {
+		c.Capacity = func() (Capacity, error) { return hostCapacity(c.RunDir) }
+	}
+	set(&c.MaxPIDs, 32<<10)
 	set(&c.MaxQueue, 1000)
 	set(&c.QueueTimeout, time.Minute)
 	set(&c.CreateTimeout, time.Minute)
 	set(&c.Concurrency, max(2, runtime.NumCPU()))
-	set(&c.MinFreeMB, 512)
 	set(&c.SandboxMB, 160)
 	set(&c.PoolDelay, 250*time.Millisecond)
 	set(&c.SweepEvery, time.Second)
 	set(&c.Retention, 24*time.Hour)
 	set(&c.LinkWait, 10*time.Second)
+	set(&c.LookEvery, 2*time.Second)
 	c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
+	return nil
+}
+
+// fillBounds sets the bounds of limits that are left to the host.
+func (c *Config) fillBounds() error {
+	have, err := c.Capacity()
+	if err != nil {
+		return fmt.Errorf("reading what the host has: %w", err)
+	}
+	set(&c.MaxCPU, have.CPU)
+	set(&c.MaxMemoryMB, max(minMemoryMB, have.MemoryMB-c.MinFreeMB))
+	set(&c.MaxDiskMB, max(minDiskMB, have.DiskMB-c.MinFreeDiskMB))
 	return nil
 }
 
@@ -152,7 +175,8 @@ type Manager struct {
 
 	mu      sync.Mutex
 	boxes   map[string]*box // everything that exists on this host, by id
-	places  int             // taken of MaxSandboxes
+	places  int             // of users, see takePlace
+	given   driver.Limits   // all of theirs together
 	pool    pool
 	closed  bool
 	created time.Time // when the last create ended
@@ -165,6 +189,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err := os.MkdirAll(cfg.RunDir, 0o711); err != nil { // sandboxes get through, and list nothing
 		return nil, fmt.Errorf("making the folder for the links: %w", err)
+	}
+	if err := cfg.fillBounds(); err != nil {
+		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
 	m := &Manager{
@@ -199,6 +226,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { m.fillPools(ctx) })
 	loops.Go(func() { m.sweepLoop(ctx) })
+	loops.Go(func() { m.lookLoop(ctx) })
 	loops.Wait()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/nearest"
 )
@@ -17,6 +18,7 @@ const (
 	minMemoryMB     = 128
 	minDiskMB       = 16
 	minCPU          = 0.1
+	minPIDs         = 16
 	maxPairs        = 64
 	maxPairKey      = 128
 	maxPairValue    = 4096
@@ -29,26 +31,27 @@ type wish struct {
 	owner    string
 	template Template
 	ttl      time.Duration
-	cpu      float64
-	memoryMB int
-	diskMB   int
+	limits   driver.Limits
 	metadata map[string]string
 	envs     map[string]string
 	reseed   bool
 }
 
-// fitsRestored reports whether a sandbox with the template's own limits will
-// do: of one that runs already they cannot be changed.
-func (w wish) fitsRestored() bool {
-	t := w.template.Info
-	return w.fitsPrepared() && w.cpu == t.CPU
+// limitsOf are those of a sandbox whose creator names none.
+func limitsOf(t Template) driver.Limits {
+	return driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, DiskMB: t.Info.DiskMB, PIDs: t.PIDs}
 }
 
-// fitsPrepared is the same for one that is not restored yet: what it believes
-// its memory to be and the size of its disk were fixed when it was created.
-func (w wish) fitsPrepared() bool {
-	t := w.template.Info
-	return w.memoryMB == t.MemoryMB && w.diskMB == t.DiskMB
+// fitsPool reports whether a sandbox will do that was made ahead, with the
+// template's own limits: it can be given the limits that are wished for, and
+// nothing inside tells.
+func (m *Manager) fitsPool(w wish) bool {
+	own := limitsOf(w.template)
+	if w.limits == own {
+		return true
+	}
+	l, ok := m.cfg.Driver.(driver.Limiter)
+	return ok && l.CanLimit(own, w.limits)
 }
 
 func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {
@@ -79,14 +82,17 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	if w.template, err = m.tmpls.find(ctx, name); err != nil {
 		return w, err
 	}
-	t := w.template.Info
-	if w.cpu, err = within("cpu", req.CPU, t.CPU, minCPU, m.cfg.MaxCPU); err != nil {
+	l := limitsOf(w.template)
+	if w.limits.CPU, err = within("cpu", req.CPU, l.CPU, minCPU, m.cfg.MaxCPU); err != nil {
 		return w, err
 	}
-	if w.memoryMB, err = within("memory_mb", req.MemoryMB, t.MemoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
+	if w.limits.MemoryMB, err = within("memory_mb", req.MemoryMB, l.MemoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
 		return w, err
 	}
-	w.diskMB, err = within("disk_mb", req.DiskMB, t.DiskMB, minDiskMB, m.cfg.MaxDiskMB)
+	if w.limits.DiskMB, err = within("disk_mb", req.DiskMB, l.DiskMB, minDiskMB, m.cfg.MaxDiskMB); err != nil {
+		return w, err
+	}
+	w.limits.PIDs, err = within("pids", req.PIDs, l.PIDs, minPIDs, m.cfg.MaxPIDs)
 	return w, err
 }
 
@@ -95,7 +101,8 @@ func within[T int | float64](field string, v *T, def, least, most T) (T, error) 
 		return def, nil
 	}
 	if *v < least || *v > most || math.IsNaN(float64(*v)) {
-		return 0, fault.InvalidField(field, "%s must be between %v and %v, but is %v", field, least, most, *v)
+		return 0, fault.InvalidField(field, "%s must be between %v and %v, but is %v", field, least, most, *v).
+			WithHint("leave it out for the template's own, %v", def)
 	}
 	return *v, nil
 }

@@ -88,6 +88,13 @@ func (ex *Execution) frame(f frame) {
 	}
 }
 
+// ranShort reports whether it ended with a MemoryError.
+func (ex *Execution) ranShort() bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.end != nil && ex.end.ErrorName == "MemoryError"
+}
+
 func (ex *Execution) begun() bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
