@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deps venv template demo test test-go test-kernel test-sdk test-live test-examples bench clean
+.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -41,6 +41,13 @@ $(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel
 $(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go $(wildcard internal/driver/gvisor/added/*.go)
 	CGO_ENABLED=0 go run -trimpath internal/driver/gvisor/mkrunsc.go -arch $(ARCH) -o $@
 	@touch $@
+
+# Debian's versions begin with a digit: that of a tag, or a date and the commit.
+DEB_VERSION ?= $(or $(subst -,+,$(patsubst v%,%,$(filter v%,$(VERSION)))),0~$(shell git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null)$(if $(findstring dirty,$(VERSION)),+dirty))
+
+## deb: dist/pandastack_VERSION_ARCH.deb, for Debian 12, Ubuntu 22.04 and newer
+deb: build
+	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "dist/pandastack_$(DEB_VERSION)_$(ARCH).deb"
 
 ## deps: what the machine lacks of Debian's packages
 deps:
@@ -85,6 +92,10 @@ test-live:
 	$(VENV)/bin/pytest -q test
 test-examples:
 	$(VENV)/bin/pytest -q examples
+
+## soak: 500 sandboxes come and go, eight at a time, while the daemon is killed again and again; nothing may be left or grow
+soak: build template venv
+	$(PY) test/soak.py
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv

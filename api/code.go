@@ -5,6 +5,24 @@ import (
 	"time"
 )
 
+// OneShotRequest is the body of POST …/repl: run code once and keep nothing.
+type OneShotRequest struct {
+	Language  string `json:"language,omitempty"` // default "python"; GET …/repl/languages names all
+	Code      string `json:"code"`
+	TimeoutMS int64  `json:"timeout_ms,omitempty"` // default 30 000
+}
+
+// OneShotResult is the answer of POST …/repl.
+type OneShotResult struct {
+	Language string `json:"language"`
+	Execution
+}
+
+// Languages is the answer of GET …/repl/languages.
+type Languages struct {
+	Languages []string `json:"languages"`
+}
+
 // End says how an execution ended.
 type End string
 

@@ -90,11 +90,3 @@ type TemplateInfo struct {
 	BuiltAt     time.Time         `json:"built_at"`
 	Meta        map[string]string `json:"meta,omitempty"`
 }
-
-// Version is the answer of GET /version.
-type Version struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"`
-	Go      string `json:"go"`
-	Driver  string `json:"driver"`
-}

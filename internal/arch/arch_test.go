@@ -25,7 +25,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/nearest", ""},
 	{"internal/fault", "api"},
 	{"internal/guestapi", "api"},
-	{"internal/config", "api internal/fault"},
+	{"internal/config", "api internal/fault internal/nearest"},
 	{"internal/auth", "api internal/fault"},
 	{"internal/store", "api internal/fault"},
 

@@ -30,7 +30,7 @@ func (b *Buffer) Add(p string) {
 		b.sealed = len(b.head) == b.headMax
 	}
 	if over := len(p) - b.tailMax; over > 0 {
-		b.dropped += int64(len(b.tail) + over)
+		b.lose(int64(len(b.tail) + over))
 		b.tail, b.start, p = b.tail[:0], 0, p[over:]
 	}
 	if room := b.tailMax - len(b.tail); room > 0 {
@@ -41,18 +41,26 @@ func (b *Buffer) Add(p string) {
 	for len(p) > 0 { // the ring is full: the oldest goes
 		n := copy(b.tail[b.start:], p)
 		b.start = (b.start + n) % b.tailMax
-		b.dropped += int64(n)
+		b.lose(int64(n))
 		p = p[n:]
 	}
 }
 
 // Gap notes output that was lost on the way. What came after the head and
 // before the gap is given up, so that there is one gap and not several.
+// The number comes from the sandbox: one that cannot be counts as nothing.
 func (b *Buffer) Gap(n int64) {
 	b.sealed = true
-	b.dropped += n + int64(len(b.tail))
+	b.lose(max(n, 0))
+	b.lose(int64(len(b.tail)))
 	b.tail, b.start = b.tail[:0], 0
 }
+
+// lose counts what is left out, up to the largest number that every JSON
+// reader holds exactly.
+func (b *Buffer) lose(n int64) { b.dropped += min(n, maxDropped-b.dropped) }
+
+const maxDropped = 1<<53 - 1 - 2*utf8.UTFMax // Text may add the characters that were cut in two
 
 // Text gives the beginning, a line that says how much is missing and where the
 // whole is ("" when nowhere), and the end. It is valid UTF-8.

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -37,6 +38,25 @@ func TestGap(t *testing.T) {
 	b.Add("after")
 	if got, dropped := b.Text(""); got != "before\n[... 1000 bytes left out ...]\nafter" || dropped != 1000 {
 		t.Errorf("got %q with %d dropped", got, dropped)
+	}
+}
+
+// A guest can claim any number: the sum stays a number that JSON holds, and
+// output is never said to be whole when something is missing.
+func TestAbsurdGaps(t *testing.T) {
+	for name, gaps := range map[string][]int64{
+		"overflow":          {math.MaxInt64, math.MaxInt64, 1},
+		"negative":          {5, -5, math.MinInt64},
+		"after the ceiling": {math.MaxInt64, -1, 7},
+	} {
+		b := New(4, 4)
+		b.Add("0123456789")
+		for _, n := range gaps {
+			b.Gap(n)
+		}
+		if text, dropped := b.Text(""); dropped < 6 || dropped >= 1<<53 || !strings.Contains(text, "left out") {
+			t.Errorf("%s: %d dropped, %q", name, dropped, text)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package cli is the command line of PandaStack, one file a verb. It talks to
-// the server through sdk/go like every other client; only serve, doctor and
+// the server through sdk/go like every other client; only serve, doctor, sweep and
 // template build work on the machine itself, through package daemon.
 //
 // It never touches the store or a driver.
@@ -28,6 +28,7 @@ type grammar struct {
 
 	Serve    serveCmd    `cmd:"" help:"Run the daemon."`
 	Doctor   doctorCmd   `cmd:"" help:"Check this machine, and say how to mend what is wrong."`
+	Sweep    sweepCmd    `cmd:"" help:"End all sandboxes of a daemon that has stopped, and leave nothing of them running."`
 	Version  versionCmd  `cmd:"" help:"Show the version."`
 	Config   configCmd   `cmd:"" help:"The daemon's settings."`
 	Run      runCmd      `cmd:"" help:"Run Python in a sandbox of its own."`

@@ -55,5 +55,8 @@ func (p *place) load(a *app, own map[string]string) (*config.Config, error) {
 	if p.DataDir != "" {
 		flags["data_dir"] = p.DataDir
 	}
+	for _, warning := range config.UnknownVariables(config.Environ()) {
+		a.say("pandastack: %s", warning)
+	}
 	return config.Load(a.env, p.Config, flags)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -61,6 +62,7 @@ func (a *app) report(err error) int {
 		return int(f)
 	}
 	body, code := explain(err)
+	body.Message = strings.TrimPrefix(body.Message, "pandastack: ") // as the SDK's errors begin, too
 	if a.flags.JSON {
 		raw, _ := json.Marshal(body) // of strings alone
 		fmt.Fprintln(a.Err, string(raw))
@@ -84,7 +86,7 @@ func explain(err error) (api.Error, int) {
 		e := api.Error{Message: remote.Message, Code: remote.Code, Hint: remote.Hint, Field: remote.Field, RequestID: remote.RequestID}
 		if remote.Code == api.CodeUnauthenticated {
 			e.Message = "the server does not accept the key"
-			e.Hint = "set PANDASTACK_API_KEY, or name a --profile of ~/.config/pandastack/config.json"
+			e.Hint = "set PANDASTACK_API_KEY, name a --profile of ~/.config/pandastack/config.json, or be in the group that may read /etc/pandastack/client.json"
 		}
 		return e, exitOf[remote.Code]
 	case errors.As(err, &local):

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
+
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // ClientEntry is what a daemon contributes to the file that clients read.
@@ -41,8 +45,9 @@ func EntryOf(file, dataDir string) (ClientEntry, bool) {
 
 // MergeClient writes the daemon's entry into the file and leaves everything
 // else in it as it is. Where clients already have a key that this daemon did
-// not make, that key stays and the entry becomes a profile of its own.
-func MergeClient(file string, e ClientEntry) (Merged, error) {
+// not make, that key stays and the entry becomes a profile of its own. The file
+// is readable by its owner and, when one is given, by a group of the machine.
+func MergeClient(file string, e ClientEntry, group string) (Merged, error) {
 	doc, err := readClientFile(file)
 	if err != nil {
 		return Merged{}, err
@@ -72,7 +77,7 @@ func MergeClient(file string, e ClientEntry) (Merged, error) {
 		}
 	}
 	section["api_url"], section["api_key"], section["daemon_data_dir"] = e.APIURL, e.APIKey, e.DataDir
-	return m, writeClientFile(file, doc)
+	return m, writeClientFile(file, doc, group)
 }
 
 func ours(section map[string]any, dataDir string) bool { return section["daemon_data_dir"] == dataDir }
@@ -116,8 +121,8 @@ func readClientFile(file string) (map[string]any, error) {
 	return doc, nil
 }
 
-// writeClientFile replaces the file in one step, readable by its owner alone.
-func writeClientFile(file string, doc map[string]any) error {
+// writeClientFile replaces the file in one step.
+func writeClientFile(file string, doc map[string]any, group string) error {
 	raw, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the client configuration: %w", err)
@@ -139,11 +144,33 @@ func writeClientFile(file string, doc map[string]any) error {
 		tmp.Close()
 		return fmt.Errorf("writing the client configuration: %w", err)
 	}
+	if group != "" {
+		if err := shareWith(tmp, group); err != nil {
+			tmp.Close()
+			return err
+		}
+	}
 	if err := tmp.Close(); err != nil {
 		return fmt.Errorf("writing the client configuration: %w", err)
 	}
 	if err := os.Rename(tmp.Name(), file); err != nil {
 		return fmt.Errorf("writing the client configuration: %w", err)
+	}
+	return nil
+}
+
+// shareWith lets a group of the machine read a file.
+func shareWith(f *os.File, group string) error {
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return fault.InvalidField("client_group", "the group %q cannot be found: %v", group, err).WithHint("make it with: groupadd --system %s", group)
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	if err == nil {
+		err = errors.Join(f.Chown(-1, gid), f.Chmod(0o640))
+	}
+	if err != nil {
+		return fmt.Errorf("giving the client configuration to the group %s: %w", group, err)
 	}
 	return nil
 }

@@ -2,9 +2,15 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
+
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 func readJSON(t *testing.T, file string) map[string]any {
@@ -24,7 +30,7 @@ var mine = ClientEntry{APIURL: "http://127.0.0.1:8080", APIKey: "pds_mine", Data
 
 func TestMergeIntoNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a", "b", "config.json")
-	m, err := MergeClient(file, mine)
+	m, err := MergeClient(file, mine, "")
 	if err != nil || m.Profile != "" {
 		t.Fatal(m, err)
 	}
@@ -48,7 +54,7 @@ func TestMergeKeepsWhatIsThere(t *testing.T) {
 			if err := os.WriteFile(file, []byte(`{"`+key+`":"pds_theirs","other":{"deep":[1,2]}}`), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			m, err := MergeClient(file, mine)
+			m, err := MergeClient(file, mine, "")
 			if err != nil || m.Profile != "local" {
 				t.Fatal(m, err)
 			}
@@ -66,12 +72,12 @@ func TestMergeKeepsWhatIsThere(t *testing.T) {
 
 			// Another daemon gets a profile of its own; the first finds its own again.
 			other := ClientEntry{APIURL: "http://127.0.0.1:9", APIKey: "pds_other", DataDir: "/other"}
-			if m, err := MergeClient(file, other); err != nil || m.Profile != "local-2" {
+			if m, err := MergeClient(file, other, ""); err != nil || m.Profile != "local-2" {
 				t.Fatal(m, err)
 			}
 			changed := mine
 			changed.APIURL = "http://127.0.0.1:1"
-			if m, err := MergeClient(file, changed); err != nil || m.Profile != "local" {
+			if m, err := MergeClient(file, changed, ""); err != nil || m.Profile != "local" {
 				t.Fatal(m, err)
 			}
 			if e, _ := EntryOf(file, "/data"); e != changed {
@@ -86,12 +92,12 @@ func TestMergeKeepsWhatIsThere(t *testing.T) {
 
 func TestMergeReplacesItsOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.json")
-	if _, err := MergeClient(file, mine); err != nil {
+	if _, err := MergeClient(file, mine, ""); err != nil {
 		t.Fatal(err)
 	}
 	next := mine
 	next.APIKey = "pds_next"
-	if m, err := MergeClient(file, next); err != nil || m.Profile != "" {
+	if m, err := MergeClient(file, next, ""); err != nil || m.Profile != "" {
 		t.Fatal(m, err)
 	}
 	if doc := readJSON(t, file); doc["api_key"] != "pds_next" {
@@ -105,7 +111,7 @@ func TestMergeRefusesWhatItCannotRead(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := MergeClient(file, mine); err == nil {
+		if _, err := MergeClient(file, mine, ""); err == nil {
 			t.Errorf("%s was merged into", content)
 		}
 		if raw, _ := os.ReadFile(file); string(raw) != content {
@@ -123,7 +129,7 @@ func TestMergeFollowsALink(t *testing.T) {
 	if err := os.Symlink(real, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MergeClient(link, mine); err != nil {
+	if _, err := MergeClient(link, mine, ""); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
@@ -131,5 +137,28 @@ func TestMergeFollowsALink(t *testing.T) {
 	}
 	if doc := readJSON(t, real); doc["api_key"] != mine.APIKey || doc["a"] != 1.0 {
 		t.Errorf("%v", doc)
+	}
+}
+
+func TestMergeForAGroup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.json")
+	_, err := MergeClient(file, mine, "no such group")
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Field != "client_group" {
+		t.Errorf("a group that is not there: %v", err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was written nevertheless: %v", err)
+	}
+	g, err := user.LookupGroupId(strconv.Itoa(os.Getgid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MergeClient(file, mine, g.Name); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o640 || int(info.Sys().(*syscall.Stat_t).Gid) != os.Getgid() {
+		t.Errorf("%v, %v", info, err)
 	}
 }

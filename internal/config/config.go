@@ -10,15 +10,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
 
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/nearest"
 )
 
 // Config is every setting of the daemon.
@@ -27,6 +30,7 @@ type Config struct {
 	AllowedHosts []string
 	DataDir      string
 	ClientConfig string
+	ClientGroup  string
 	LogFormat    string
 	LogLevel     string
 	Driver       string
@@ -68,6 +72,7 @@ func (c *Config) settings() []setting {
 		{"allowed_hosts", list(&c.AllowedHosts), "Names that the Host header may carry besides localhost and addresses, comma separated; \"*\" allows any."},
 		{"data_dir", text(&c.DataDir), "Folder of the daemon's own files: the store, templates, snapshots."},
 		{"client_config", text(&c.ClientConfig), "File that the local client's address and key are merged into; \"none\" to leave clients alone."},
+		{"client_group", text(&c.ClientGroup), "Group of this machine that may read that file, and so use the local key; empty: nobody but its owner."},
 		{"log_format", choice(&c.LogFormat, "auto", "text", "json"), "auto (text on a terminal, json otherwise), text or json."},
 		{"log_level", choice(&c.LogLevel, "debug", "info", "warn", "error"), "debug, info, warn or error."},
 		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},
@@ -168,7 +173,8 @@ func Load(env Env, file string, flags map[string]string) (*Config, error) {
 	}
 	for name := range flags {
 		if !known[name] {
-			return nil, fault.InvalidField(name, "there is no setting %q", name).WithHint("pandastack config show lists them")
+			return nil, fault.InvalidField(name, "there is no setting %q", name).
+				WithHint("%s; pandastack config show lists all", nearest.Hint(name, names(table), "settings"))
 		}
 	}
 	return &c, c.check()
@@ -192,22 +198,75 @@ func (c *Config) readFile(table []setting, file string, named bool) error {
 			continue
 		}
 		delete(values, s.name)
+		where := place(file, raw, s.name)
 		if err := s.value.Set(plain(v)); err != nil {
-			return fault.InvalidField(s.name, "%s: %s: %v", file, s.name, err)
+			return fault.InvalidField(s.name, "%s: %s: %v", where, s.name, err)
 		}
-		c.sources[s.name] = file
+		c.sources[s.name] = where
 	}
 	if len(values) > 0 {
-		var unknown []string
-		for name := range values {
-			unknown = append(unknown, name)
-		}
-		sort.Strings(unknown)
-		return fault.InvalidField(unknown[0], "%s has unknown settings: %s", file, strings.Join(unknown, ", ")).
-			WithHint("pandastack config show lists the known ones")
+		unknown := slices.Sorted(maps.Keys(values))
+		return fault.InvalidField(unknown[0], "%s: there is no setting %q", place(file, raw, unknown[0]), unknown[0]).
+			WithHint("%s; pandastack config show lists all", nearest.Hint(unknown[0], names(table), "settings"))
 	}
 	return nil
 }
+
+// place is the file and the line in which a setting is given.
+func place(file string, raw []byte, name string) string {
+	assignment := regexp.MustCompile(`^\s*["\']?` + regexp.QuoteMeta(name) + `["\']?\s*(=|\.|\])|^\s*\[+\s*` + regexp.QuoteMeta(name) + `\b`)
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		n++
+		if assignment.MatchString(line) {
+			return fmt.Sprintf("%s:%d", file, n)
+		}
+	}
+	return file
+}
+
+func names(table []setting) []string {
+	all := make([]string, len(table))
+	for i, s := range table {
+		all[i] = s.name
+	}
+	return all
+}
+
+// notOurs are variables with our prefix that are no settings of the daemon:
+// where the file is, what clients read, and what our tests pass on.
+var notOurs = []string{"PANDASTACK_CONFIG", "PANDASTACK_API", "PANDASTACK_API_URL", "PANDASTACK_API_KEY", "PANDASTACK_EXEC_READY_TIMEOUT_MS"}
+
+// UnknownVariables says of each variable in an environment (NAME=VALUE, as
+// os.Environ gives it) that begins like a setting and is none, what it may
+// have been meant to be. Values are not repeated: they may be secret.
+func UnknownVariables(environ []string) []string {
+	var c Config
+	known := names(c.settings())
+	var out []string
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		word, ours := strings.CutPrefix(name, "PANDASTACK_")
+		setting := strings.ToLower(word)
+		if !ours || strings.HasPrefix(word, "TEST_") || slices.Contains(known, setting) || slices.Contains(notOurs, name) {
+			continue
+		}
+		var meant []string
+		for _, near := range nearest.Names(setting, known) {
+			meant = append(meant, envName(near))
+		}
+		hint := "pandastack config show lists the settings"
+		if len(meant) > 0 {
+			hint = "did you mean " + strings.Join(meant, ", ") + "?"
+		}
+		out = append(out, fmt.Sprintf("the variable %s is no setting and is ignored: %s", name, hint))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Environ is the environment of this process as NAME=VALUE.
+func Environ() []string { return os.Environ() }
 
 // plain gives a TOML value the form that the environment would have.
 func plain(v any) string {
@@ -259,7 +318,7 @@ func envName(setting string) string { return "PANDASTACK_" + strings.ToUpper(set
 type Shown struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
-	Source string `json:"source"` // "default", a file, a variable or "flag"
+	Source string `json:"source"` // "default", file:line, the name of a variable, or "flag"
 	Doc    string `json:"doc"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestFileEnvironmentFlag(t *testing.T) {
 	for _, s := range c.Show() {
 		from[s.Name] = s.Source
 	}
-	for name, want := range map[string]string{"listen": "flag", "max_sandboxes": file, "pool_ready": "PANDASTACK_POOL_READY", "driver": "default"} {
+	for name, want := range map[string]string{"listen": "flag", "max_sandboxes": file + ":2", "allowed_hosts": file + ":4", "pool_ready": "PANDASTACK_POOL_READY", "driver": "default"} {
 		if from[name] != want {
 			t.Errorf("%s comes from %q, want %q", name, from[name], want)
 		}
@@ -123,8 +124,55 @@ func TestSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := defaults(envOf(nil))
-	if len(values) != len(d.settings()) || c.Listen != d.Listen || c.DefaultTTL != d.DefaultTTL || c.PoolReady != d.PoolReady {
-		t.Errorf("the sample is not at the defaults: %+v", c)
+	d, err := Load(envOf(nil), write(t, ""), map[string]string{"data_dir": rootDataDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.sources, d.sources = nil, nil
+	if len(values) != len(d.settings()) || !reflect.DeepEqual(c, d) {
+		t.Errorf("the sample is not at the defaults: %+v\nwant %+v", c, d)
+	}
+}
+
+// The table of settings, and with it the sample, holds each field of Config
+// once and nothing else.
+func TestEveryFieldIsASetting(t *testing.T) {
+	var c Config
+	fields := map[uintptr]string{}
+	for v, i := reflect.ValueOf(&c).Elem(), 0; i < v.NumField(); i++ {
+		if f := v.Type().Field(i); f.IsExported() {
+			fields[v.Field(i).Addr().Pointer()] = f.Name
+		}
+	}
+	for _, s := range c.settings() {
+		at := reflect.ValueOf(s.value).FieldByName("p").Pointer()
+		if _, ok := fields[at]; !ok {
+			t.Errorf("%s is no field of Config, or is there twice", s.name)
+		}
+		delete(fields, at)
+		if s.doc == "" {
+			t.Errorf("%s is not documented", s.name)
+		}
+	}
+	for _, name := range fields {
+		t.Errorf("Config.%s is no setting", name)
+	}
+}
+
+func TestUnknownNamesAreSaidWithTheNearest(t *testing.T) {
+	_, err := Load(envOf(nil), write(t, "log_level = \"warn\"\n\nlog_fromat = \"json\"\n"), nil)
+	var f *fault.Error
+	if !errors.As(err, &f) || !strings.Contains(f.Message, "pandastack.toml:3:") || !strings.Contains(f.Hint, "log_format") {
+		t.Errorf("in the file: %v, %+v", err, f)
+	}
+	_, err = Load(envOf(nil), write(t, ""), map[string]string{"pool_redy": "1"})
+	if !errors.As(err, &f) || !strings.Contains(f.Hint, "pool_ready") {
+		t.Errorf("a flag: %v, %+v", err, f)
+	}
+	got := UnknownVariables([]string{
+		"PANDASTACK_LOGLEVEL=debug", "PANDASTACK_LISTEN=x", "PANDASTACK_API_KEY=pds_secret", "HOME=/", "PANDASTACK_ZZZZZZ=pds_secret",
+	})
+	if len(got) != 2 || !strings.Contains(got[0], "did you mean PANDASTACK_LOG_LEVEL?") || strings.Contains(strings.Join(got, ""), "secret") {
+		t.Errorf("in the environment: %q", got)
 	}
 }

@@ -16,9 +16,13 @@ import (
 	"os"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/httpapi"
 	"github.com/pandastack/pandastack/internal/kernel"
 	"github.com/pandastack/pandastack/internal/process"
@@ -46,23 +50,22 @@ type Started struct {
 // Serve runs the daemon until the context ends.
 func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error) {
 	log := sur.Log
-	// Sandboxes' processes are nobody on the host: they may search what leads to
-	// their files, and list nothing.
-	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
-			return fmt.Errorf("making the data directory: %w", err)
-		}
-	}
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, st.Close)
+	if err := os.MkdirAll(runDir(cfg), 0o711); err != nil {
+		return fmt.Errorf("making the folder of the links: %w", err)
+	}
+	if _, err := st.Backup(ctx); err != nil { // a full disk must not keep a daemon from its sandboxes
+		log.Warn("the database was not backed up", "error", err)
+	}
 	keys, err := auth.Open(ctx, keyStore{st}, time.Now)
 	if err != nil {
 		return err
 	}
-	drv, err := newDriver(cfg, "gvisor", log)
+	drv, err := newDriver(cfg, sandboxDir, log)
 	if err != nil {
 		return err
 	}
@@ -75,9 +78,9 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	kernels := kernel.New(manager, kernel.Config{Logger: log, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint})
 	commands := process.New(manager, process.Config{Hint: manager.Hint})
 
-	ln, err := net.Listen("tcp", cfg.Listen)
+	ln, err := listen(cfg.Listen)
 	if err != nil {
-		return fmt.Errorf("listening on %s: %w", cfg.Listen, err)
+		return err
 	}
 	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRequests(nil)
@@ -119,6 +122,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		}
 	}()
 	go sweepTemplates(running, cfg, manager, log)
+	go supervise(running, manager.Adopted, url, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
 		sur.Started(started)
@@ -129,6 +133,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	case err = <-ended:
 	}
 	log.Info("stopping")
+	notify(log, systemd.SdNotifyStopping)
 
 	// New requests are refused and those in progress get a while; then they are
 	// cut. Cells and processes go on: the next daemon finds them.
@@ -154,6 +159,23 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	log.Info("stopped")
 	return err
+}
+
+// listen takes the address, or says what to do about it.
+func listen(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err == nil {
+		return ln, nil
+	}
+	e := fault.Wrap(err, api.CodeInvalid, "the daemon cannot listen on %s", addr)
+	e.Field = "listen"
+	if errors.Is(err, unix.EADDRINUSE) {
+		_, port, _ := net.SplitHostPort(addr) // it was good enough to be in use
+		e.Code, e.Hint = api.CodeConflict, fmt.Sprintf("end what uses it (ss -ltnp 'sport = :%s' names it), or choose another address with --listen", port)
+	} else {
+		e.Hint = "choose another with --listen HOST:PORT"
+	}
+	return nil, e
 }
 
 // closing adds the error of a deferred close.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -30,21 +29,13 @@ func Doctor(ctx context.Context, cfg *config.Config) []driver.Check {
 	return append(checks, checkTemplates(ctx, cfg), checkListen(ctx, cfg.Listen))
 }
 
-func bad(name, detail, fix string) driver.Check {
-	return driver.Check{Name: name, Detail: detail, Fix: fix}
-}
-
-func good(name, format string, args ...any) driver.Check {
-	return driver.Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
-}
-
 // ofError puts an error and its hint into a check.
 func ofError(name string, err error, fix string) driver.Check {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Hint != "" {
 		fix = f.Hint
 	}
-	return bad(name, err.Error(), fix)
+	return driver.Failed(name, fix, "%v", err)
 }
 
 // nearestDir is the folder itself, or the one that it would be made in.
@@ -64,12 +55,12 @@ func nearestDir(dir string) string {
 func checkDataDir(dir string) driver.Check {
 	const name = "data directory"
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return bad(name, dir+" is not a folder", "move it away, or choose another with --data-dir")
+		return driver.Failed(name, "move it away, or choose another with --data-dir", "%s is not a folder", dir)
 	}
 	if err := unix.Access(nearestDir(dir), unix.W_OK|unix.X_OK); err != nil {
-		return bad(name, fmt.Sprintf("%s is not writable: %v", nearestDir(dir), err), "run as root, or choose another with --data-dir")
+		return driver.Failed(name, "run as root, or choose another with --data-dir", "%s is not writable: %v", nearestDir(dir), err)
 	}
-	return good(name, "%s", dir)
+	return driver.Passed(name, "%s", dir)
 }
 
 func checkPrograms() driver.Check {
@@ -82,7 +73,7 @@ func checkPrograms() driver.Check {
 	if err != nil {
 		return ofError(name, err, "make build")
 	}
-	return good(name, "the agent is compiled in, %.1f MB", float64(info.Size())/1e6)
+	return driver.Passed(name, "the agent is compiled in, %.1f MB", float64(info.Size())/1e6)
 }
 
 func checkDriver(ctx context.Context, cfg *config.Config) []driver.Check {
@@ -91,7 +82,7 @@ func checkDriver(ctx context.Context, cfg *config.Config) []driver.Check {
 		defer remove()
 	}
 	if err != nil {
-		return []driver.Check{ofError("driver "+cfg.Driver, err, "")}
+		return []driver.Check{ofError("driver", err, "see the detail")}
 	}
 	return drv.Check(ctx)
 }
@@ -100,16 +91,16 @@ func checkTemplates(ctx context.Context, cfg *config.Config) driver.Check {
 	const name = "templates"
 	list, err := Templates(ctx, cfg)
 	if err != nil {
-		return ofError(name, err, "")
+		return ofError(name, err, "see the detail")
 	}
 	if len(list) == 0 {
-		return bad(name, "none is built", "pandastack template build code-interpreter")
+		return driver.Failed(name, "pandastack template build code-interpreter", "none is built")
 	}
 	var names []string
 	for _, t := range list {
 		names = append(names, t.Name)
 	}
-	return good(name, "%s", strings.Join(names, ", "))
+	return driver.Passed(name, "%s", strings.Join(names, ", "))
 }
 
 // checkListen says whether the address is free, or ours already.
@@ -118,20 +109,20 @@ func checkListen(ctx context.Context, addr string) driver.Check {
 	ln, err := net.Listen("tcp", addr)
 	if err == nil {
 		ln.Close()
-		return good(name, "%s is free; start the daemon with: pandastack serve", addr)
+		return driver.Passed(name, "%s is free; start the daemon with: pandastack serve", addr)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, rerr := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/healthz", nil)
 	if rerr != nil {
-		return bad(name, rerr.Error(), "give --listen as host:port")
+		return driver.Failed(name, "give --listen as host:port", "%v", rerr)
 	}
 	res, rerr := http.DefaultClient.Do(req)
 	if rerr == nil {
 		defer res.Body.Close()
 		if res.StatusCode == http.StatusOK {
-			return good(name, "a daemon answers at %s", addr)
+			return driver.Passed(name, "a daemon answers at %s", addr)
 		}
 	}
-	return bad(name, fmt.Sprintf("%s is not to be had: %v", addr, err), "end what uses it, or choose another with --listen")
+	return driver.Failed(name, "end what uses it, or choose another with --listen", "%s is not to be had: %v", addr, err)
 }

@@ -14,6 +14,13 @@ import (
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
+// The folders of drivers in the data directory. That of sandboxes is called as
+// the first driver was.
+const (
+	sandboxDir = "gvisor"
+	buildDir   = "build"
+)
+
 // newDriver makes the driver that the settings name. A new driver is one line
 // here and a folder of its own. It keeps what it needs in dir, which stands in
 // the data directory.
@@ -48,7 +55,7 @@ func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), e
 	}
 	probe := *cfg
 	probe.DataDir = dir
-	drv, err := newDriver(&probe, "gvisor", log)
+	drv, err := newDriver(&probe, sandboxDir, log)
 	return drv, remove, err
 }
 

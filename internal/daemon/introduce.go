@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // localOwner owns the keys that the daemon makes, and so their sandboxes.
@@ -35,12 +37,15 @@ func introduce(ctx context.Context, cfg *config.Config, keys *auth.Keys, url, fi
 		}
 		entry.APIKey = secret
 	}
-	merged, err := config.MergeClient(file, entry)
+	merged, err := config.MergeClient(file, entry, cfg.ClientGroup)
 	if err != nil {
+		if errors.Is(err, fault.Invalid) { // a setting
+			return s, err
+		}
 		// A configuration that cannot be read is the user's to mend; the key must
 		// not be lost meanwhile.
 		s.ClientError = err
-		if merged, err = config.MergeClient(fallback, entry); err != nil {
+		if merged, err = config.MergeClient(fallback, entry, cfg.ClientGroup); err != nil {
 			return s, err
 		}
 	}

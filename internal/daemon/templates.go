@@ -107,17 +107,26 @@ func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *
 	if err != nil {
 		return template.Template{}, err
 	}
-	// Builds have their sandboxes apart, out of reach of a daemon that cleans up.
-	drv, err := newDriver(cfg, "build", log)
+	b, err := newBuilder(cfg, log)
 	if err != nil {
 		return template.Template{}, err
 	}
-	builder, ok := drv.(template.Driver)
-	if !ok {
-		return template.Template{}, fault.New(api.CodeUnsupported, "the driver %s cannot build templates", drv.Name())
-	}
-	b := template.Builder{Store: templateStore(cfg), Driver: builder, Programs: programs, Log: log}
+	b.Programs = programs
 	return b.Build(ctx, r, progress)
+}
+
+// newBuilder makes what builds templates. Builds have their sandboxes apart,
+// out of reach of a daemon that cleans up.
+func newBuilder(cfg *config.Config, log *slog.Logger) (*template.Builder, error) {
+	drv, err := newDriver(cfg, buildDir, log)
+	if err != nil {
+		return nil, err
+	}
+	d, ok := drv.(template.Driver)
+	if !ok {
+		return nil, fault.New(api.CodeUnsupported, "the driver %s cannot build templates", drv.Name())
+	}
+	return &template.Builder{Store: templateStore(cfg), Driver: d, Log: log}, nil
 }
 
 // findRecipe finds a recipe: a folder, or a name among those in recipesDir or,

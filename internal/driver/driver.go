@@ -15,6 +15,8 @@ package driver
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -169,10 +171,24 @@ type Process struct {
 	Threads  int
 }
 
-// Check is one finding about the host.
+// Check is one finding about the host. Programs go by its ID, which never
+// changes its meaning; Name is for people.
 type Check struct {
+	ID     string `json:"id"`
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	Fix    string `json:"fix,omitempty"`
+	Fix    string `json:"fix,omitempty"` // what to do, when it is not OK
 }
+
+// Passed is a check that found all well. Its ID is the name in one word.
+func Passed(name, format string, args ...any) Check {
+	return Check{ID: checkID(name), Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Failed is a check that found something to mend.
+func Failed(name, fix, format string, args ...any) Check {
+	return Check{ID: checkID(name), Name: name, Detail: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func checkID(name string) string { return strings.ReplaceAll(name, " ", "_") }

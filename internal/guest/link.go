@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 
 const (
 	handshakeTime = 5 * time.Second
-	handshakesMax = 4                     // at once; more are closed unread
+	handshakesMax = 16                    // at once, silent or not
 	refusalPause  = 20 * time.Millisecond // before the next connection is taken, so that a flood costs little
 	probeTime     = 2 * time.Second       // for a live link to prove that it is alive when another one knocks
 )
@@ -38,9 +39,11 @@ type Listener struct {
 	opts Options
 	log  *slog.Logger
 	ln   *net.UnixListener
-	slot chan struct{} // of handshakes in progress
+	slot chan struct{} // of guests that have spoken and wait to be weighed
+	done chan struct{} // closed by Close
 
 	mu      sync.Mutex
+	silent  []*net.UnixConn // have dialled and not spoken yet, the oldest first
 	live    *Client
 	changed chan struct{} // closed and replaced when live changes
 	closed  bool
@@ -70,6 +73,7 @@ func Listen(opts Options) (*Listener, error) {
 		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
 		ln:      ln,
 		slot:    make(chan struct{}, handshakesMax),
+		done:    make(chan struct{}),
 		changed: make(chan struct{}),
 	}
 	go l.accept()
@@ -135,6 +139,7 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	l.closed = true
+	close(l.done)
 	live := l.live
 	l.live = nil
 	close(l.changed)
@@ -159,22 +164,44 @@ func (l *Listener) accept() {
 		}
 		if err != nil {
 			l.log.Warn("link socket", "error", err) // out of descriptors, most likely
-			time.Sleep(10 * refusalPause)
+			l.rest(10 * refusalPause)
 			continue
 		}
-		select {
-		case l.slot <- struct{}{}:
-			go func() {
-				defer func() { <-l.slot }()
-				l.welcome(conn)
-			}()
-		default:
-			conn.Close()
-		}
+		l.makeRoom(conn)
+		go l.welcome(conn)
 		if l.current() != nil {
-			time.Sleep(refusalPause) // nobody honest dials while the link is up
+			l.rest(refusalPause) // nobody honest dials while the link is up
 		}
 	}
+}
+
+// rest waits, unless the listener is closed.
+func (l *Listener) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.done:
+	}
+}
+
+// makeRoom counts a connection among the silent ones. An honest guest speaks
+// as soon as it has dialled, so when there are too many the one that has been
+// silent longest goes: nobody keeps the others out by saying nothing.
+func (l *Listener) makeRoom(conn *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.silent) == handshakesMax {
+		l.silent[0].Close()
+		l.silent = l.silent[1:]
+	}
+	l.silent = append(l.silent, conn)
+}
+
+func (l *Listener) spoke(conn *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = slices.DeleteFunc(l.silent, func(c *net.UnixConn) bool { return c == conn })
 }
 
 // welcome does the handshake on a new connection and makes it the link.
@@ -190,6 +217,7 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		return err
 	}
 	hello, err := readHello(conn)
+	l.spoke(conn)
 	if err != nil {
 		return refuse(conn, fmt.Sprintf("bad handshake: %v", err))
 	}
@@ -197,6 +225,12 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		return refuse(conn, fmt.Sprintf("this host speaks protocol %d, the guest %d", guestapi.Protocol, hello.Protocol))
 	}
 
+	select {
+	case l.slot <- struct{}{}:
+		defer func() { <-l.slot }()
+	default:
+		return refuse(conn, "too many links are being weighed already")
+	}
 	l.admit.Lock()
 	defer l.admit.Unlock()
 	if old := l.current(); old != nil {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -267,15 +269,29 @@ func knock(t testing.TB, dir string) net.Conn {
 	return conn
 }
 
-// Whoever knocks and says nothing keeps nobody else out.
+// Whoever knocks and says nothing keeps nobody else out: the link is there
+// before the silent ones are out of time, since the newest of them still wait.
 func TestSilentKnockersKeepNobodyOut(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t, dir, 1)
+	var last net.Conn
 	for range 50 {
-		defer knock(t, dir).Close()
+		last = knock(t, dir)
+		defer last.Close()
 	}
 	dial(t, fake.NewGuest(), dir)
 	client(t, l)
+	raw, err := last.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if _, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT); !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("the last silent connection was closed before the link came: %v", err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestCloseWakesWaiters(t *testing.T) {

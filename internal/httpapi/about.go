@@ -10,7 +10,7 @@ import (
 )
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
-	return ok(w, map[string]string{"status": "ok"})
+	return ok(w, api.Health{Status: "ok"})
 }
 
 // ready is for those who wait: a load balancer, a test, `make demo`.
@@ -20,7 +20,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 			return fault.Wrap(err, api.CodeNoCapacity, "the server is not ready")
 		}
 	}
-	return ok(w, map[string]string{"status": "ready"})
+	return ok(w, api.Health{Status: "ready"})
 }
 
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) error { return ok(w, s.Version) }

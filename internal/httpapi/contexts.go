@@ -25,7 +25,7 @@ type Kernels interface {
 	Stream(ctx context.Context, owner, sid, cid string, req api.RunRequest) iter.Seq2[api.Event, error]
 	Attach(ctx context.Context, owner, sid, cid, eid string, after int64, follow bool) iter.Seq2[api.Event, error]
 	Wait(ctx context.Context, owner, sid, cid, eid string) (api.Execution, error)
-	OneShot(ctx context.Context, owner, sid, language, code string, timeout time.Duration) (kernel.OneShot, error)
+	OneShot(ctx context.Context, owner, sid, language, code string, timeout time.Duration) (api.OneShotResult, error)
 }
 
 var _ Kernels = (*kernel.Service)(nil)
@@ -216,19 +216,18 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 	return s.events(w, r, s.Kernels.Attach(r.Context(), owner(r), id, cid, eid, after, true))
 }
 
-func (s *Server) languages(w http.ResponseWriter, _ *http.Request) error {
-	return ok(w, map[string][]string{"languages": kernel.Languages()})
-}
-
-// oneShotRequest is the body of POST …/repl.
-type oneShotRequest struct {
-	Language  string  `json:"language"`
-	Code      *string `json:"code"`
-	TimeoutMS int64   `json:"timeout_ms"`
+func (s *Server) languages(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.Sandboxes.Get(r.Context(), owner(r), r.PathValue("id")); err != nil {
+		return err
+	}
+	return ok(w, api.Languages{Languages: kernel.Languages()})
 }
 
 func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
-	var req oneShotRequest
+	var req struct {
+		api.OneShotRequest
+		Code *string `json:"code"`
+	}
 	if err := decode(w, r, &req); err != nil {
 		return err
 	}

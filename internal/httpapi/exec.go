@@ -25,6 +25,7 @@ var _ Commands = (*process.Service)(nil)
 type timedOut struct {
 	*api.Error
 	api.ExecResult
+	Hint string `json:"hint,omitempty"` // both have one
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
@@ -40,7 +41,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		f := fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed").
 			WithHint("%s", strings.TrimSpace(res.Hint+" raise timeout_seconds, or start it as a process and look at it later"))
 		body, status := s.failure(r, f)
-		writeJSON(w, status, timedOut{body, res})
+		writeJSON(w, status, timedOut{body, res, body.Hint})
 		return nil
 	}
 	return ok(w, res)

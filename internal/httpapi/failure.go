@@ -30,6 +30,9 @@ var statusOf = map[api.Code]int{
 	api.CodeNoSpace:         http.StatusInsufficientStorage,
 }
 
+// StatusOf gives the HTTP status that a code travels with; 0 for no code.
+func StatusOf(c api.Code) int { return statusOf[c] }
+
 // methodError is the one failure whose status is not its code's.
 type methodError struct {
 	err     *fault.Error

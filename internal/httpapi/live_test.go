@@ -72,9 +72,9 @@ func newLive(t *testing.T) *live {
 
 	requests, stop := context.WithCancelCause(context.Background())
 	kernels, commands := kernel.New(m, kernel.Config{DisconnectWait: 20 * time.Millisecond}), process.New(m, process.Config{})
-	srv := httptest.NewUnstartedServer(httpapi.New(httpapi.Options{
+	srv := httptest.NewUnstartedServer(httpapi.Conform(t, httpapi.New(httpapi.Options{
 		Sandboxes: m, Kernels: kernels, Commands: commands, Keys: oneKey{}, Log: slog.New(slog.DiscardHandler),
-	}))
+	})))
 	srv.Config.BaseContext = func(net.Listener) context.Context { return requests }
 	srv.Start()
 	t.Cleanup(func() {

@@ -51,7 +51,7 @@ func (sc *scenario) run(t *testing.T) {
 		}
 	}
 	res := httptest.NewRecorder()
-	srv.ServeHTTP(res, req)
+	Conform(t, srv).ServeHTTP(res, req)
 
 	body := res.Body.String()
 	if res.Code != sc.status {
@@ -184,6 +184,10 @@ func TestSandboxes(t *testing.T) {
 		{name: "get with a panic", method: "GET", path: "/v1/sandboxes/panics", status: 500, code: api.CodeInternal, not: []string{"a bug"}},
 		{name: "kill", method: "DELETE", path: "/v1/sandboxes/sb-1", status: 204, calls: []string{"kill sb-1"}},
 		{name: "lifecycle", method: "GET", path: "/v1/sandboxes/sb-1/lifecycle", status: 200, want: []string{`"ttl_seconds":300`}},
+		{name: "metrics", method: "GET", path: "/v1/sandboxes/sb-1/metrics", status: 200, want: []string{`"pid":7`, `"limits":{"cpu":1`, `"limit_hits"`}, calls: []string{"metrics sb-1"}},
+		{name: "metrics of nothing", method: "GET", path: "/v1/sandboxes/sb-2/metrics", status: 404, code: api.CodeNotFound, calls: []string{"metrics sb-2"}},
+		{name: "create with negative pids", method: "POST", path: "/v1/sandboxes", body: `{"pids":-1}`, status: 400, code: api.CodeInvalid, field: "pids"},
+		{name: "create with words for pids", method: "POST", path: "/v1/sandboxes", body: `{"pids":"many"}`, status: 400, code: api.CodeInvalid, field: "pids"},
 		{name: "set lifetime", method: "PATCH", path: "/v1/sandboxes/sb-1/lifecycle", body: `{"ttl_seconds":9}`, status: 200, want: []string{`"ttl_seconds":9`}, calls: []string{"patch sb-1"}},
 		{name: "set negative lifetime", method: "PATCH", path: "/v1/sandboxes/sb-1/lifecycle", body: `{"ttl_seconds":-9}`, status: 400, code: api.CodeInvalid, field: "ttl_seconds"},
 		{name: "pause with an empty body", method: "POST", path: "/v1/sandboxes/sb-1/pause", status: 204},
@@ -268,6 +272,7 @@ func TestContexts(t *testing.T) {
 
 		{name: "one shot", method: "POST", path: "/v1/sandboxes/sb-1/repl", body: `{"language":"bash","code":"ls","timeout_ms":1000}`, status: 200, want: []string{`"language":"bash"`}, calls: []string{`oneshot bash "ls" 1s`}},
 		{name: "languages", method: "GET", path: "/v1/sandboxes/sb-1/repl/languages", status: 200, want: []string{`"python"`}},
+		{name: "languages of no sandbox", method: "GET", path: "/v1/sandboxes/sb-2/repl/languages", status: 404, code: api.CodeNotFound},
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
@@ -44,7 +45,8 @@ var _ Keys = (*auth.Keys)(nil)
 // Server answers /v1.
 type Server struct {
 	Options
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	routed []string
 }
 
 // New makes the handler of the whole API.
@@ -72,6 +74,8 @@ func (s *Server) routes() {
 	open("GET /healthz", s.health)
 	open("GET /readyz", s.ready)
 	open("GET /version", s.version)
+	open("GET /openapi.json", s.openapi)
+	open("GET /docs", s.docs)
 	open("GET /v1/healthz", s.health)
 	open("GET /v1/readyz", s.ready)
 	open("GET /v1/version", s.version)
@@ -128,7 +132,11 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
 }
 
+// Routes lists every pattern that is served, as in "GET /v1/me".
+func (s *Server) Routes() []string { return slices.Clone(s.routed) }
+
 func (s *Server) handle(pattern string, h handler) {
+	s.routed = append(s.routed, pattern)
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		stateOf(r.Context()).route = pattern
 		if err := h(w, r); err != nil {

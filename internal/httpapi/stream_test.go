@@ -22,7 +22,7 @@ var info404 = fault.New(api.CodeNotFound, "there is no such sandbox")
 // start serves the stub over a real connection, whose requests end with stop.
 func start(t *testing.T, st *stub) (url string, stop context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	srv := httptest.NewUnstartedServer(New(Options{Sandboxes: st, Kernels: st, Commands: st, Keys: stubKeys{}}))
+	srv := httptest.NewUnstartedServer(Conform(t, New(Options{Sandboxes: st, Kernels: st, Commands: st, Keys: stubKeys{}})))
 	srv.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	srv.Start()
 	t.Cleanup(func() { cancel(nil); srv.Close() })

@@ -11,7 +11,6 @@ import (
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
-	"github.com/pandastack/pandastack/internal/kernel"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -92,6 +91,11 @@ func (s *stub) PatchLifecycle(_ context.Context, _, id string, p api.LifecyclePa
 	return api.Lifecycle{TTLSeconds: *p.TTLSeconds}, nil
 }
 
+func (s *stub) Metrics(_ context.Context, _, id string) (api.Metrics, error) {
+	s.call("metrics %s", id)
+	return api.Metrics{PID: 7, Limits: api.Limits{CPU: 1}}, s.known(id)
+}
+
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 
@@ -157,9 +161,9 @@ func (s *stub) Wait(ctx context.Context, _, _, cid, eid string) (api.Execution, 
 	return api.Execution{ExecutionID: eid, End: api.EndOK}, s.wait(ctx)
 }
 
-func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (kernel.OneShot, error) {
+func (s *stub) OneShot(_ context.Context, _, _, language, code string, timeout time.Duration) (api.OneShotResult, error) {
 	s.call("oneshot %s %q %s", language, code, timeout)
-	return kernel.OneShot{Language: language}, nil
+	return api.OneShotResult{Language: language, Execution: api.Execution{End: api.EndOK}}, nil
 }
 
 func (s *stub) Exec(ctx context.Context, _, _ string, req api.ExecRequest) (api.ExecResult, error) {

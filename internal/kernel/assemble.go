@@ -107,7 +107,7 @@ func (a *assembly) execution(x api.Execution) api.Execution {
 	x.Stdout, x.StdoutDropped = a.stdout.Text(x.OutputPath)
 	x.Stderr, x.StderrDropped = a.stderr.Text(x.OutputPath)
 	x.ResultsDropped = a.left
-	x.Truncated = x.Truncated || a.left > 0 || x.StdoutDropped+x.StderrDropped > 0
+	x.Truncated = x.Truncated || a.left > 0 || x.StdoutDropped > 0 || x.StderrDropped > 0
 	x.Results, x.ResultsMeta = []api.Bundle{}, []api.ResultMeta{}
 	for _, e := range append(a.last, a.shown...) {
 		x.Results = append(x.Results, e.Data)

@@ -63,3 +63,10 @@ func (s *share) giveBack() {
 		delete(s.b.owners, s.owner)
 	}
 }
+
+// total is what is held now.
+func (b *budget) total() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held
+}

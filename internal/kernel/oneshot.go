@@ -24,28 +24,22 @@ var otherNames = map[string]string{"": python, "py": python, "python3": python, 
 // Languages names what OneShot runs.
 func Languages() []string { return []string{python, "bash", "sh", "node"} }
 
-// OneShot is what Service.OneShot gives: the answer of POST …/repl.
-type OneShot struct {
-	Language string `json:"language"`
-	api.Execution
-}
-
 // OneShot runs code that leaves no state: Python in a context of its own, the
 // others as processes. A timeout of 0 is the default.
-func (s *Service) OneShot(ctx context.Context, owner, sid, language, code string, timeout time.Duration) (OneShot, error) {
+func (s *Service) OneShot(ctx context.Context, owner, sid, language, code string, timeout time.Duration) (api.OneShotResult, error) {
 	name := strings.ToLower(language)
 	if other, ok := otherNames[name]; ok {
 		name = other
 	}
 	if !slices.Contains(Languages(), name) {
-		return OneShot{}, fault.InvalidField("language", "there is no language %.40q here", language).
+		return api.OneShotResult{}, fault.InvalidField("language", "there is no language %.40q here", language).
 			WithHint("%s", nearest.Hint(name, Languages(), "languages"))
 	}
 	if code == "" {
-		return OneShot{}, fault.InvalidField("code", "there is no code to run")
+		return api.OneShotResult{}, fault.InvalidField("code", "there is no code to run")
 	}
 	if timeout < 0 || timeout > s.cfg.MaxTimeout {
-		return OneShot{}, fault.InvalidField("timeout_ms", "timeout_ms must be between 0 and %d, but is %d", s.cfg.MaxTimeout.Milliseconds(), timeout.Milliseconds())
+		return api.OneShotResult{}, fault.InvalidField("timeout_ms", "timeout_ms must be between 0 and %d, but is %d", s.cfg.MaxTimeout.Milliseconds(), timeout.Milliseconds())
 	}
 	var x api.Execution
 	var err error
@@ -54,7 +48,7 @@ func (s *Service) OneShot(ctx context.Context, owner, sid, language, code string
 	} else {
 		x, err = s.onceCommand(ctx, owner, sid, append(slices.Clone(programs[name]), code), timeout)
 	}
-	return OneShot{Language: name, Execution: x}, err
+	return api.OneShotResult{Language: name, Execution: x}, err
 }
 
 func (s *Service) oncePython(ctx context.Context, owner, sid, code string, timeout time.Duration) (api.Execution, error) {

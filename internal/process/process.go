@@ -97,7 +97,7 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 				Reason: e.Exit.Reason, Hint: e.Exit.Hint}
 			r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
 			r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
-			r.Truncated = r.StdoutDropped+r.StderrDropped > 0
+			r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
 			return r, nil
 		}
 	}

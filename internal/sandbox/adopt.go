@@ -22,6 +22,8 @@ const (
 
 // adopt takes over what an earlier daemon left: every row is found again or
 // cleaned up, and its events say which. Then everything that has no row goes.
+// What fails is logged: one sandbox in a bad state must not keep the others
+// from their users.
 func (m *Manager) adopt(ctx context.Context) error {
 	rows, err := m.cfg.Store.SandboxesOf(ctx, "", unburied...)
 	if err != nil {
@@ -37,10 +39,41 @@ func (m *Manager) adopt(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		// One sandbox in a bad state must not keep the others from their users.
 		m.log.Error("some sandboxes could neither be adopted nor cleaned up", "error", err)
 	}
-	return m.sweepHost(ctx)
+	if err := m.sweepHost(ctx); err != nil {
+		m.log.Error("not everything that belongs to no sandbox could be removed", "error", err)
+	}
+	return nil
+}
+
+// EndAll ends every sandbox of an earlier daemon and removes what belongs to
+// none. It is for a machine on which no daemon shall run any more: instead of
+// Run, never beside it. It gives the ids of the users' sandboxes among them.
+func (m *Manager) EndAll(ctx context.Context) (ended []string, err error) {
+	rows, err := m.cfg.Store.SandboxesOf(ctx, "", unburied...)
+	if err != nil {
+		return nil, err
+	}
+	var g errgroup.Group
+	g.SetLimit(adopters)
+	for _, row := range rows {
+		e := ending{reason: reasonKilled, detail: "all sandboxes of this daemon were ended"}
+		switch {
+		case row.State == store.Stopping:
+			e = ending{reason: row.EndReason, detail: row.EndDetail}
+		case row.Owner == "":
+			e = ending{reason: reasonUnused}
+		default:
+			ended = append(ended, row.ID)
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, adoptTime)
+			defer cancel()
+			return m.cleanUp(ctx, row, e)
+		})
+	}
+	return ended, errors.Join(g.Wait(), m.sweepHost(ctx))
 }
 
 func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
@@ -63,6 +96,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
 // at the old place, and what runs in it never noticed.
 func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	b := newBox(row)
+	b.seen.adopted = true
 	b.turn <- struct{}{}
 	defer b.unlock()
 	m.mu.Lock()
@@ -123,24 +157,16 @@ func (m *Manager) sweepHost(ctx context.Context) error {
 	}
 	sweep, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	removed, err := m.cfg.Driver.Sweep(sweep, keep)
+	removed, failed := m.cfg.Driver.Sweep(sweep, keep)
 	if len(removed) > 0 {
 		m.log.Info("removed what belonged to no sandbox", "what", removed)
 	}
-	if err != nil {
-		m.log.Error("not everything that belongs to no sandbox could be removed", "error", err)
-	}
 	entries, err := os.ReadDir(m.cfg.RunDir)
-	if err != nil {
-		return fmt.Errorf("reading the folder of the links: %w", err)
-	}
+	failed = errors.Join(failed, err)
 	for _, e := range entries {
-		if keep[e.Name()] {
-			continue
-		}
-		if err := m.removeLinkDir(e.Name()); err != nil {
-			m.log.Warn("a link folder could not be removed", "name", e.Name(), "error", err)
+		if !keep[e.Name()] {
+			failed = errors.Join(failed, m.removeLinkDir(e.Name()))
 		}
 	}
-	return nil
+	return failed
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
-const nearlyAll = 0.9 // of its memory: then it is worth a hint
+// nearlyAll of its memory is worth a hint: what holds memory begins to end things
+// a little above that.
+const nearlyAll = 0.8
 
 // signs are how programs say that a limit refused them something.
 var signs = []struct {

@@ -13,7 +13,7 @@ import (
 
 const (
 	lookTime    = 2 * time.Second        // for one look at one sandbox
-	guestLook   = 500 * time.Millisecond // of it for what the guest says
+	guestLook   = 200 * time.Millisecond // of it for what the guest says
 	lookAnyway  = 30 * time.Second       // at a sandbox that nobody calls
 	cpuWindow   = 200 * time.Millisecond // the shortest time over which use of CPU is told
 	hitAgain    = time.Minute            // between two events about one limit
@@ -27,6 +27,7 @@ type seen struct {
 	process driver.Process
 	looked  time.Time     // the last look of the loop
 	held    bool          // by its limit of CPU, between the last two looks
+	adopted bool          // what was met before is in its events already
 	told    api.LimitHits // of which there are events
 	toldAt  map[string]time.Time
 }
@@ -170,6 +171,9 @@ func (m *Manager) tellHits(b *box, h api.LimitHits) {
 	row, now := b.get(), m.cfg.Now()
 	x := &b.seen
 	x.mu.Lock()
+	if x.adopted {
+		x.adopted, x.told = false, h
+	}
 	var events []string
 	for _, l := range []struct {
 		name  string

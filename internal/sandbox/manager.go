@@ -266,6 +266,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Adopted waits until the sandboxes of the last daemon are found again, and so
+// until calls are answered. It fails when the Manager or the context ends first.
+func (m *Manager) Adopted(ctx context.Context) error { return m.started(ctx) }
+
 // started waits until the Manager can answer.
 func (m *Manager) started(ctx context.Context) error {
 	select {

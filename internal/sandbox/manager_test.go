@@ -95,7 +95,10 @@ func (r *rig) start() {
 	}
 	cfg := sandbox.Config{
 		Driver: fake.New(r.host), Store: st, Templates: r.tmpls, Now: r.clock.Now, RunDir: filepath.Join(r.dir, "run"),
-		MemoryAvailable: plenty, PoolDelay: time.Millisecond, SweepEvery: time.Hour, MaxCPU: 8, Logger: logger(r.t),
+		MemoryAvailable: plenty, PoolDelay: time.Millisecond, SweepEvery: time.Hour, LookEvery: time.Hour, Logger: logger(r.t),
+		Capacity: func() (sandbox.Capacity, error) {
+			return sandbox.Capacity{CPU: 8, MemoryMB: 32 << 10, DiskMB: 200 << 10}, nil
+		},
 	}
 	if r.change != nil {
 		r.change(&cfg)
@@ -252,7 +255,11 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		{api.CreateSandboxRequest{CPU: ptr(-1.0)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{CPU: ptr(1e9)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{MemoryMB: ptr(1)}, api.CodeInvalid, "memory_mb"},
+		{api.CreateSandboxRequest{MemoryMB: ptr(33 << 10)}, api.CodeInvalid, "memory_mb"},
 		{api.CreateSandboxRequest{DiskMB: ptr(-1)}, api.CodeInvalid, "disk_mb"},
+		{api.CreateSandboxRequest{DiskMB: ptr(201 << 10)}, api.CodeInvalid, "disk_mb"},
+		{api.CreateSandboxRequest{PIDs: ptr(15)}, api.CodeInvalid, "pids"},
+		{api.CreateSandboxRequest{PIDs: ptr(32769)}, api.CodeInvalid, "pids"},
 		{api.CreateSandboxRequest{Envs: map[string]string{"A=B": ""}}, api.CodeInvalid, "envs"},
 		{api.CreateSandboxRequest{Envs: map[string]string{"A": "\x00"}}, api.CodeInvalid, "envs.A"},
 		{api.CreateSandboxRequest{Metadata: map[string]string{"": "x"}}, api.CodeInvalid, "metadata"},
@@ -295,10 +302,10 @@ func TestPoolIsClaimedAndRefilled(t *testing.T) {
 	if r.host.Restores() != before+1 {
 		t.Errorf("%d restores for one claim", r.host.Restores()-before)
 	}
-	if other := r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}); other.BootMode != "cold" || other.MemoryMB != 1024 {
+	if other := r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}); other.BootMode != "pool" || other.MemoryMB != 1024 {
 		t.Errorf("with other limits: %+v", other)
 	}
-	if cpu := r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}); cpu.BootMode != "prepared" || cpu.CPU != 2 {
+	if cpu := r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}); cpu.BootMode != "cold" || cpu.CPU != 2 {
 		t.Errorf("with more cores: %+v", cpu)
 	}
 }
@@ -321,7 +328,7 @@ func TestPoolYieldsToUsers(t *testing.T) {
 	created := make(chan struct{})
 	go func() {
 		defer close(created)
-		r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}) // not from the pool
+		r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}) // not from the pool
 	}()
 	<-entered
 	r.create(api.CreateSandboxRequest{}) // empties the pool and wakes who fills it
@@ -655,6 +662,48 @@ func TestRestartAdopts(t *testing.T) {
 	}
 	if n := r.host.Restores(); n != restores {
 		t.Errorf("%d new restores", n-restores)
+	}
+}
+
+// What no daemon shall ever look after again goes without one.
+func TestEndAll(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	running, paused, gone := r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{})
+	if err := r.Pause(ctx, "ann", paused.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.host.End(gone.ID, driver.Exit{Code: 1, Reason: "crashed"})
+	if err := os.Mkdir(filepath.Join(r.dir, "run", "nobodys"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+
+	st, err := store.Open(ctx, r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sandbox.New(sandbox.Config{Driver: fake.New(r.host), Store: st, Templates: r.tmpls, RunDir: filepath.Join(r.dir, "run")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := m.EndAll(ctx)
+	slices.Sort(ended)
+	want := []string{running.ID, paused.ID, gone.ID}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(ended, want) {
+		t.Errorf("ended %q, %v; want %q", ended, err, want)
+	}
+	r.store = st
+	r.clean()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// The next daemon starts with nothing, and knows why.
+	r.start()
+	if _, err := r.Get(ctx, "ann", running.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -15,13 +15,16 @@ import (
 
 // lock is an exclusive claim on a data directory. The kernel drops it when the
 // process is gone, so a crash leaves none behind.
-type lock struct{ file *os.File }
+type lock struct {
+	file    *os.File
+	crashed bool // the last daemon was of this run of the machine
+}
 
 func takeLock(dir string) (*lock, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the lock of the data directory: %w", err)
+		return nil, unusable(dir, err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
@@ -29,18 +32,31 @@ func takeLock(dir string) (*lock, error) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
 		who := "another daemon"
-		if b, err := os.ReadFile(path); err == nil && len(b) > 0 && len(b) < 32 {
-			who += " (process " + strings.TrimSpace(string(b)) + ")"
+		if b, err := os.ReadFile(path); err == nil && len(b) > 0 && len(b) < 128 {
+			pid, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+			who += " (process " + pid + ")"
 		}
 		return nil, fault.New(api.CodeConflict, "%s already uses the data directory %s", who, dir).
 			WithHint("stop it, or give this one a data directory of its own with --data-dir")
 	}
-	// For the message above only; the lock is the file's, not its content's.
-	if err := errors.Join(f.Truncate(0), writeAll(f, fmt.Sprintln(os.Getpid()))); err != nil {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("writing %s: %w", path, err)
+		return nil, fmt.Errorf("reading which run of the machine this is: %w", err)
 	}
-	return &lock{file: f}, nil
+	last, err := os.ReadFile(path)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	// The lock is the file's, not its content's. A full disk must not keep a
+	// daemon from its sandboxes, so what is written is as long as what was there.
+	line := fmt.Sprintf("%-10d %s", os.Getpid(), boot)
+	if err := errors.Join(writeAll(f, line), f.Truncate(int64(len(line)))); err != nil {
+		f.Close()
+		return nil, unusable(dir, err)
+	}
+	return &lock{file: f, crashed: strings.HasSuffix(string(last), " "+string(boot))}, nil
 }
 
 func writeAll(f *os.File, s string) error {

@@ -69,11 +69,7 @@ func (b *Builder) Build(ctx context.Context, recipe Recipe, progress func(Event)
 		return Template{}, err
 	}
 	defer unlock()
-	// What a build left that was killed.
-	if _, err := b.Driver.Sweep(ctx, nil); err != nil {
-		return Template{}, fmt.Errorf("end the sandboxes of an unfinished build: %w", err)
-	}
-	if err := b.Store.cleanStaging(); err != nil {
+	if err := b.cleanUp(ctx); err != nil {
 		return Template{}, err
 	}
 	t, err := b.build(ctx, recipe, track, start)
@@ -82,6 +78,28 @@ func (b *Builder) Build(ctx context.Context, recipe Recipe, progress func(Event)
 	}
 	logger.Info("template built", "template", t.Name, "digest", t.Digest, "seconds", now().Sub(start).Seconds())
 	return t, nil
+}
+
+// CleanUp ends and removes what a build left that was killed. While a build
+// runs, the error is of kind fault.Conflict.
+func (b *Builder) CleanUp(ctx context.Context) error {
+	unlock, err := b.Store.tryLock()
+	if err != nil {
+		return err
+	}
+	if unlock == nil {
+		return fault.New("conflict", "a template is being built on this machine").WithHint("wait for its end, or interrupt it")
+	}
+	defer unlock()
+	return b.cleanUp(ctx)
+}
+
+// cleanUp is CleanUp for who holds the lock.
+func (b *Builder) cleanUp(ctx context.Context) error {
+	if _, err := b.Driver.Sweep(ctx, nil); err != nil {
+		return fmt.Errorf("end the sandboxes of an unfinished build: %w", err)
+	}
+	return b.Store.cleanStaging()
 }
 
 // stepsOf lists the steps that a build from nothing would take.

@@ -212,7 +212,14 @@ func TestWhereTheServerIs(t *testing.T) {
 			t.Errorf("%s %s %s, want %s %s", c.root, c.base, c.key, url, key)
 		}
 	}
+	kept := systemFile
+	t.Cleanup(func() { systemFile = kept })
+	systemFile = filepath.Join(dir, "client.json")
 	check("http://127.0.0.1:8080", "")
+	if err := os.WriteFile(systemFile, []byte(`{"api_url":"http://s:1","api_key":"ks"}`), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	check("http://s:1", "ks")
 	if err := os.MkdirAll(filepath.Join(dir, "pandastack"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func (d *Driver) Name() string { return "fake" }
 
 // Check finds nothing wrong.
 func (d *Driver) Check(context.Context) []driver.Check {
-	return []driver.Check{{Name: "memory", OK: true, Detail: "sandboxes are pretended in memory"}}
+	return []driver.Check{driver.Passed("memory", "sandboxes are pretended in memory")}
 }
 
 var idShape = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)

@@ -37,6 +37,7 @@ type Guest struct {
 	conn     net.Conn
 	paused   chan struct{} // closed when it goes on; nil when not paused
 	last     int           // generation
+	short    int64         // of memory, so often
 }
 
 func newGuest(i *instance, im image) *Guest {
@@ -110,6 +111,13 @@ func (g *Guest) File(path string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return string(g.files[path])
+}
+
+// ShortOfMemory says how often memory was short.
+func (g *Guest) ShortOfMemory(times int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.short = times
 }
 
 // Assigned gives what the host said after the restore.
@@ -302,7 +310,7 @@ func (g *Guest) routes() {
 	handle("GET /health", func(w http.ResponseWriter, r *http.Request) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs)})
+		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), MemoryHits: g.short})
 	})
 	handle("POST /assign", g.assign)
 	handle("GET /contexts", func(w http.ResponseWriter, r *http.Request) error {

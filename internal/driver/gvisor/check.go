@@ -40,31 +40,23 @@ func (d *Driver) Check(ctx context.Context) []driver.Check {
 	return append(checks, d.checkStart(ctx))
 }
 
-func good(name, detail string, args ...any) driver.Check {
-	return driver.Check{Name: name, OK: true, Detail: fmt.Sprintf(detail, args...)}
-}
-
-func bad(name, fix, detail string, args ...any) driver.Check {
-	return driver.Check{Name: name, Detail: fmt.Sprintf(detail, args...), Fix: fix}
-}
-
 func checkRoot() driver.Check {
 	if uid := os.Geteuid(); uid != 0 {
-		return bad("root", "run it as root, for instance with sudo; sandboxes themselves never run as root", "the program runs as user %d, and only root can make namespaces with ids of their own", uid)
+		return driver.Failed("root", "run it as root, for instance with sudo; sandboxes themselves never run as root", "the program runs as user %d, and only root can make namespaces with ids of their own", uid)
 	}
-	return good("root", "runs as root")
+	return driver.Passed("root", "runs as root")
 }
 
 func checkKernel() driver.Check {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return bad("kernel", "see the detail", "uname: %v", err)
+		return driver.Failed("kernel", "see the detail", "uname: %v", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
 	if older(release, minKernel) {
-		return bad("kernel", "upgrade to Linux "+minKernel+" or newer", "Linux %s", release)
+		return driver.Failed("kernel", "upgrade to Linux "+minKernel+" or newer", "Linux %s", release)
 	}
-	return good("kernel", "Linux %s", release)
+	return driver.Passed("kernel", "Linux %s", release)
 }
 
 // older compares the first two numbers of versions.
@@ -79,14 +71,14 @@ func (d *Driver) checkRunsc(ctx context.Context) driver.Check {
 	const fix = "put the runsc that belongs to this build beside the program (make build does), readable and executable for everyone (chmod 755)"
 	info, err := os.Stat(d.runsc)
 	if err != nil {
-		return bad("runsc", fix, "%v", err)
+		return driver.Failed("runsc", fix, "%v", err)
 	}
 	if info.Mode()&0o005 != 0o005 {
-		return bad("runsc", fix, "%s has mode %s, and the sandboxes' processes run it as nobody", d.runsc, info.Mode())
+		return driver.Failed("runsc", fix, "%s has mode %s, and the sandboxes' processes run it as nobody", d.runsc, info.Mode())
 	}
 	version, err := d.version()
 	if err != nil {
-		return bad("runsc", fix, "%v", err)
+		return driver.Failed("runsc", fix, "%v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -99,9 +91,9 @@ func (d *Driver) checkRunsc(ctx context.Context) driver.Check {
 		d.ended(cmd)
 	}
 	if err != nil {
-		return bad("runsc", fix, "%s does not run: %v: %s", d.runsc, err, strings.TrimSpace(said.String()))
+		return driver.Failed("runsc", fix, "%s does not run: %v: %s", d.runsc, err, strings.TrimSpace(said.String()))
 	}
-	return good("runsc", "%s, gVisor %s", d.runsc, version)
+	return driver.Passed("runsc", "%s, gVisor %s", d.runsc, version)
 }
 
 func checkUserNamespaces(ctx context.Context) driver.Check {
@@ -109,7 +101,7 @@ func checkUserNamespaces(ctx context.Context) driver.Check {
 	const file = "/proc/sys/user/max_user_namespaces"
 	if data, err := os.ReadFile(file); err == nil {
 		if n, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && n == 0 {
-			return bad(name, "sysctl user.max_user_namespaces=10000", "%s is 0", file)
+			return driver.Failed(name, "sysctl user.max_user_namespaces=10000", "%s is 0", file)
 		}
 	}
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: IDBase, Size: IDCount}}
@@ -119,17 +111,17 @@ func checkUserNamespaces(ctx context.Context) driver.Check {
 		Credential: &syscall.Credential{},
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return bad(name, "let root make user namespaces: a container needs CAP_SYS_ADMIN and no seccomp profile that forbids clone and unshare", "a user namespace with the ids from %d cannot be made: %v %s", IDBase, err, out)
+		return driver.Failed(name, "let root make user namespaces: a container needs CAP_SYS_ADMIN and no seccomp profile that forbids clone and unshare", "a user namespace with the ids from %d cannot be made: %v %s", IDBase, err, out)
 	}
-	return good(name, "ids 0 to %d inside are %d and up on the host", IDCount-1, IDBase)
+	return driver.Passed(name, "ids 0 to %d inside are %d and up on the host", IDCount-1, IDBase)
 }
 
 func checkSeccomp() driver.Check {
 	data, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	if err != nil || !strings.Contains(string(data), "trap") {
-		return bad("seccomp", "boot a kernel with CONFIG_SECCOMP_FILTER", "the kernel has no seccomp filters: %v", err)
+		return driver.Failed("seccomp", "boot a kernel with CONFIG_SECCOMP_FILTER", "the kernel has no seccomp filters: %v", err)
 	}
-	return good("seccomp", "filters are available")
+	return driver.Passed("seccomp", "filters are available")
 }
 
 func (d *Driver) checkCgroups() driver.Check {
@@ -138,21 +130,21 @@ func (d *Driver) checkCgroups() driver.Check {
 		kind = "version 2"
 	}
 	if missing := d.cgroups.missing(); len(missing) > 0 {
-		return bad("cgroups", "mount the controllers, or enable them on the kernel's command line (cgroup_enable=memory)", "%s without %s, so limits would not hold", kind, strings.Join(missing, ", "))
+		return driver.Failed("cgroups", "mount the controllers, or enable them on the kernel's command line (cgroup_enable=memory)", "%s without %s, so limits would not hold", kind, strings.Join(missing, ", "))
 	}
-	return good("cgroups", "%s", kind)
+	return driver.Passed("cgroups", "%s", kind)
 }
 
 func (d *Driver) checkDisk() driver.Check {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.dir, &st); err != nil {
-		return bad("disk", "see the detail", "%s: %v", d.dir, err)
+		return driver.Failed("disk", "see the detail", "%s: %v", d.dir, err)
 	}
 	free := int64(st.Bavail) * int64(st.Bsize) >> 20
 	if free < minDiskMB {
-		return bad("disk", fmt.Sprintf("free at least %d MB, or choose another data directory", minDiskMB), "%d MB are free at %s", free, d.dir)
+		return driver.Failed("disk", fmt.Sprintf("free at least %d MB, or choose another data directory", minDiskMB), "%d MB are free at %s", free, d.dir)
 	}
-	return good("disk", "%d MB are free at %s", free, d.dir)
+	return driver.Passed("disk", "%d MB are free at %s", free, d.dir)
 }
 
 // checkStart makes a sandbox that never runs anything.
@@ -189,7 +181,7 @@ func (d *Driver) checkStart(ctx context.Context) driver.Check {
 		if errors.As(err, &e) && e.Hint != "" {
 			fix = e.Hint
 		}
-		return bad(name, fix, "a sandbox cannot be made: %v", err)
+		return driver.Failed(name, fix, "a sandbox cannot be made: %v", err)
 	}
-	return good(name, "one was made and removed in %d ms", time.Since(began).Milliseconds())
+	return driver.Passed(name, "one was made and removed in %d ms", time.Since(began).Milliseconds())
 }

@@ -154,8 +154,7 @@ func (d *Driver) validate(s driver.BootSpec) error {
 			return fault.InvalidField(field, "the path %q is not absolute", dir)
 		}
 		if err := reachable(dir); err != nil {
-			return fault.Wrap(err, "invalid", "sandboxes cannot reach %s", field).
-				WithHint("their processes are nobody on this host: each folder on the way needs the right to be searched by everyone (chmod o+x)")
+			return fmt.Errorf("%s: %w", field, err)
 		}
 	}
 	switch l := s.Limits; {
@@ -170,7 +169,7 @@ func (d *Driver) validate(s driver.BootSpec) error {
 // reachable says why a process that owns nothing could not get at a path.
 func reachable(path string) error {
 	if _, err := os.Stat(path); err != nil {
-		return err
+		return fault.Wrap(err, "invalid", "sandboxes cannot reach %s", path)
 	}
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -178,7 +177,8 @@ func reachable(path string) error {
 			return err
 		}
 		if info.Mode()&0o001 == 0 {
-			return fmt.Errorf("%s has mode %s", dir, info.Mode())
+			return fault.New("invalid", "sandboxes cannot reach %s: the folder %s has mode %04o", path, dir, info.Mode().Perm()).
+				WithHint("their processes are nobody on this host and must be let through: chmod o+x %s", dir)
 		}
 	}
 	return nil
@@ -360,7 +360,10 @@ func (d *Driver) limit(ctx context.Context, b *box, l driver.Limits) error {
 // explain adds the kind to an error that has a known cause.
 func (d *Driver) explain(b *box, err error) error {
 	if d.cgroups.oomKills(b.ID) > 0 {
-		return fault.Wrap(err, "invalid", "%d MB of memory are too little for the snapshot", b.Limits.MemoryMB)
+		e := fault.Wrap(err, "invalid", "%d MB of memory are too little for what the snapshot holds", b.Limits.MemoryMB).
+			WithHint("ask for more with memory_mb, or leave it out")
+		e.Field = "memory_mb"
+		return e
 	}
 	if strings.Contains(err.Error(), "no space left on device") {
 		return fault.Wrap(err, "no_space", "the disk of the host is full")

@@ -121,6 +121,9 @@ func New(cfg Config) (*Driver, error) {
 			return nil, fmt.Errorf("gvisor: %w", err)
 		}
 	}
+	if err := reachable(d.sandboxes()); err != nil {
+		return nil, fmt.Errorf("gvisor: %w", err)
+	}
 	if d.cgroups, err = findHierarchy(cgroupMount, groupOf(d.dir)); err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}

@@ -212,8 +212,8 @@ func (c *Context) replace(old *interp) {
 	c.mu.Unlock()
 	var err error
 	for attempt := range startAttempts {
-		if attempt > 0 {
-			time.Sleep(betweenStarts)
+		if attempt > 0 && !c.rest(betweenStarts) {
+			return
 		}
 		if err = c.start(context.Background()); err == nil || c.isClosed() {
 			return
@@ -229,6 +229,25 @@ func (c *Context) replace(old *interp) {
 	for _, ex := range queue {
 		ex.fail(fmt.Sprintf("The context has no interpreter: %v. The cell did not run.", err))
 		c.m.finished(ex, c)
+	}
+}
+
+// rest waits, and reports false as soon as the context is closed.
+func (c *Context) rest(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		closed, changed := c.closed, c.changed
+		c.mu.Unlock()
+		if closed {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return true
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for name in ("PANDASTACK_API", "PANDASTACK_API_URL", "PANDASTACK_API_KEY", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("pandastack._config.SYSTEM_CONFIG", tmp_path / "none")
 
 
 @pytest.fixture

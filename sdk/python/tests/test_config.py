@@ -80,3 +80,16 @@ def test_the_file_is_in_the_configuration_folder(tmp_path: Path) -> None:
     home.mkdir(parents=True)
     (home / "config.json").write_text('{"api_key": "y"}')
     assert find_endpoint(environ={"HOME": str(tmp_path / "home")}).api_key == "y"
+
+
+def test_the_file_of_the_machine_is_for_who_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = tmp_path / "client.json"
+    monkeypatch.setattr("pandastack._config.SYSTEM_CONFIG", system)
+    env = {"HOME": str(tmp_path / "home")}
+    assert find_endpoint(environ=env).api_key is None
+    system.write_text('{"api_key": "s", "api_url": "http://s:1"}')
+    assert (find_endpoint(environ=env).api_key, find_endpoint(environ=env).host) == ("s", "s")
+    own = tmp_path / "home" / ".config" / "pandastack"
+    own.mkdir(parents=True)
+    (own / "config.json").write_text("{}")
+    assert find_endpoint(environ=env).api_key is None

@@ -13,6 +13,7 @@ from typing import Any, Mapping, Optional
 from urllib.parse import urlsplit
 
 DEFAULT_API_URL = "http://127.0.0.1:8080"
+SYSTEM_CONFIG = Path("/etc/pandastack/client.json")  # of the daemon of a whole machine, for who has no file of their own
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def find_endpoint(
     url = api_url or env.get("PANDASTACK_API") or env.get("PANDASTACK_API_URL")
     key = api_key or env.get("PANDASTACK_API_KEY")
     if not url or not key:
-        saved = _read_config(config_file or _config_path(env))
+        own = config_file or _config_path(env)
+        saved = _read_config(own if config_file or os.path.exists(own) else SYSTEM_CONFIG)
         url = url or _text(saved, "api_url", "apiUrl") or DEFAULT_API_URL
         key = key or _text(saved, "token", "apiKey", "api_key")
     return _parse(url, key)

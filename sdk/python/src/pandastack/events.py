@@ -247,4 +247,6 @@ class CommandAssembly:
             stdout_dropped=out_dropped,
             stderr_dropped=err_dropped,
             output_path=data.get("output_path") or None,
+            reason=data.get("reason") or None,
+            hint=data.get("hint") or None,
         )
