@@ -12,7 +12,8 @@ type FileInfo struct {
 	Permissions string    `json:"permissions"` // octal, "0644"
 	Owner       int       `json:"uid"`
 	Group       int       `json:"gid"`
-	MTime       time.Time `json:"mtime"`
+	MTime       int64     `json:"mtime"` // seconds since 1970: published clients read a number
+	ModifiedAt  time.Time `json:"modified_at"`
 	Target      string    `json:"target,omitempty"` // of a symbolic link
 }
 

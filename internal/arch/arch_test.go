@@ -24,7 +24,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/arch", ""},
 	{"internal/nearest", ""},
 	{"internal/fault", "api"},
-	{"internal/guestapi", "api"},
+	{"internal/guestapi", "api internal/fault"},
 	{"internal/config", "api internal/fault internal/nearest"},
 	{"internal/auth", "api internal/fault"},
 	{"internal/store", "api internal/fault"},

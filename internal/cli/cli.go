@@ -1,6 +1,7 @@
 // Package cli is the command line of PandaStack, one file a verb. It talks to
-// the server through sdk/go like every other client; only serve, doctor, sweep and
-// template build work on the machine itself, through package daemon.
+// the server through sdk/go like every other client; only serve, doctor, sweep,
+// template build and key create --on-host work on the machine itself, through
+// package daemon.
 //
 // It never touches the store or a driver.
 package cli

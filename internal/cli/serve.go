@@ -47,7 +47,7 @@ func (a *app) welcome(s daemon.Started) {
 	fmt.Fprintf(a.Out, "PandaStack %s listens on %s\n", s.Version, s.URL)
 	switch {
 	case s.ClientFile == "":
-		fmt.Fprintf(a.Out, "  no client was configured (client_config); make a key with: pandastack key create\n")
+		fmt.Fprintf(a.Out, "  no client was configured (client_config); with the daemon stopped, this makes a key: pandastack key create --on-host\n")
 	case s.Profile != "":
 		fmt.Fprintf(a.Out, "  %s already holds another key, which stays; ours is its profile %q:\n    pandastack --profile %s run -c 'print(1)'\n",
 			s.ClientFile, s.Profile, s.Profile)

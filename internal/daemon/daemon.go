@@ -122,6 +122,8 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		}
 	}()
 	go sweepTemplates(running, cfg, manager, log)
+	tidied := make(chan struct{})
+	go func() { defer close(tidied); tidyKeys(running, keys, log) }()
 	go supervise(running, manager.Adopted, url, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
@@ -152,6 +154,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	stopManager()
 	<-managed
+	<-tidied
 	letGo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if cerr := manager.Close(letGo); cerr != nil {

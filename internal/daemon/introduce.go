@@ -10,9 +10,6 @@ import (
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
-// localOwner owns the keys that the daemon makes, and so their sandboxes.
-const localOwner = "local"
-
 // introduce gives clients on this machine the daemon's address and a key: the
 // one they have from an earlier start, or a new one.
 func introduce(ctx context.Context, cfg *config.Config, keys *auth.Keys, url, file string) (Started, error) {
@@ -31,7 +28,7 @@ func introduce(ctx context.Context, cfg *config.Config, keys *auth.Keys, url, fi
 		}
 	}
 	if entry.APIKey == "" {
-		secret, _, err := keys.Create(ctx, localOwner, "clients on this machine")
+		secret, _, err := keys.Create(ctx, auth.Host, auth.Grant{Label: "clients on this machine", Scope: auth.Admin})
 		if err != nil {
 			return s, err
 		}

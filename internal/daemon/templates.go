@@ -56,7 +56,7 @@ func (p pretendedTemplates) Templates(context.Context) ([]sandbox.Template, erro
 
 // Templates implements sandbox.Templates.
 func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, error) {
-	list, err := b.store.List(ctx)
+	list, err := b.store.Named(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, erro
 	for i, t := range list {
 		out[i] = sandbox.Template{
 			Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
-			PIDs: t.PIDs, Spares: t.Spares,
+			PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing,
 		}
 	}
 	return out, nil

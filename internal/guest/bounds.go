@@ -46,24 +46,8 @@ func plain(s string, n int) string {
 
 func atLeast0[T int | int64 | float64](v T) T { return max(v, 0) }
 
-// ValidID reports whether s can name a context or an execution: 1 to 64
-// letters, digits, "_" and "-".
-func ValidID(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for _, r := range s {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-		default:
-			return false
-		}
-	}
-	return true
-}
-
 func checkContext(c *api.Context, sandboxID string) error {
-	if !ValidID(c.ID) {
+	if !guestapi.ValidID(c.ID) {
 		return fmt.Errorf("context id %q", cut(c.ID, maxName))
 	}
 	switch c.State {
@@ -77,7 +61,7 @@ func checkContext(c *api.Context, sandboxID string) error {
 	c.ExecutionCount = atLeast0(c.ExecutionCount)
 	c.Queued = atLeast0(c.Queued)
 	c.Incarnation = atLeast0(c.Incarnation)
-	if !ValidID(c.RunningID) {
+	if !guestapi.ValidID(c.RunningID) {
 		c.RunningID = ""
 	}
 	return nil
@@ -141,7 +125,7 @@ func checkEvent(e *api.Event) error {
 	*e = api.Event{Seq: in.Seq, Type: in.Type}
 	switch in.Type {
 	case api.EventStarted:
-		if ValidID(in.ExecutionID) {
+		if guestapi.ValidID(in.ExecutionID) {
 			e.ExecutionID = in.ExecutionID
 		}
 		e.ExecutionCount = atLeast0(in.ExecutionCount)
@@ -212,7 +196,7 @@ func checkExecution(x *api.Execution) error {
 	default:
 		x.Step = ""
 	}
-	if !ValidID(x.ExecutionID) {
+	if !guestapi.ValidID(x.ExecutionID) {
 		x.ExecutionID = ""
 	}
 	x.ExecutionCount = atLeast0(x.ExecutionCount)

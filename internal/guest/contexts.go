@@ -14,14 +14,14 @@ import (
 // contextPath is where a context is. The id was checked, or is refused here:
 // it must not lead to another route.
 func contextPath(cid string, rest string) (string, error) {
-	if !ValidID(cid) {
+	if !guestapi.ValidID(cid) {
 		return "", fault.New(api.CodeNotFound, "no context %q", cut(cid, maxName))
 	}
 	return "/contexts/" + cid + rest, nil
 }
 
 func executionPath(cid, eid, rest string) (string, error) {
-	if !ValidID(eid) {
+	if !guestapi.ValidID(eid) {
 		return "", fault.New(api.CodeNotFound, "no execution %q", cut(eid, maxName))
 	}
 	return contextPath(cid, "/executions/"+eid+rest)

@@ -1,7 +1,6 @@
 // Package guestapi is the protocol between the host and the guest agent: the
 // handshake, the routes and the bodies that are not already part of the public
-// contract in package api. Both ends import it, and it imports nothing else of
-// the project.
+// contract in package api, and the checks that both ends make. Both import it.
 //
 // The guest connects out to a Unix socket, sends Hello as one line of JSON and
 // reads Welcome as one line. From then on the connection carries HTTP/2 with

@@ -640,6 +640,26 @@ func TestSparesRehearseAgainWhenAsked(t *testing.T) {
 	}
 }
 
+// What runs in a sandbox may remove its Python: whoever asks for a context is
+// told, and what runs already goes on.
+func TestPythonThatIsGone(t *testing.T) {
+	s := start(t)
+	python := filepath.Join(t.TempDir(), "python3")
+	if err := os.Symlink("/usr/bin/python3", python); err != nil {
+		t.Fatal(err)
+	}
+	s.warm(func(r *guestapi.WarmRequest) { r.Python = python })
+	s.context("default")
+	s.run("default", fmt.Sprintf("import os, signal\nos.remove(%q)\nos.kill(os.getppid(), signal.SIGKILL)", python))
+	e := s.fails("POST", "/contexts", api.CreateContextRequest{ID: "another"}, 409, api.CodeConflict)
+	if !strings.Contains(e.Message, python) || e.Hint == "" {
+		t.Errorf("%+v", e)
+	}
+	if events, _ := s.run("default", "6 * 7"); events[1].Data["text/plain"] != "42" {
+		t.Errorf("the context that had an interpreter: %+v", events)
+	}
+}
+
 func TestZygoteThatDiesIsReplaced(t *testing.T) {
 	s := warmed(t)
 	s.run("default", "x = 1")

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -8,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -15,8 +18,9 @@ import (
 var errUnauthenticated = fault.New(api.CodeUnauthenticated, "unauthorized").
 	WithHint("send a valid key as \"Authorization: Bearer pds_…\"")
 
-// authenticated lets a request through that carries a valid key.
-func (s *Server) authenticated(next handler) handler {
+// authenticated lets a request through that carries a valid key with a scope.
+// When the key is revoked or expires, what the request does is given up.
+func (s *Server) authenticated(need auth.Scope, next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if !strings.EqualFold(scheme, "Bearer") {
@@ -27,9 +31,25 @@ func (s *Server) authenticated(next handler) handler {
 			return errUnauthenticated
 		}
 		stateOf(r.Context()).who = who
-		return next(w, r)
+		if err := who.Require(need); err != nil {
+			return err
+		}
+		if who.Life != nil {
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			defer context.AfterFunc(who.Life, func() { cancel(auth.ErrEnded) })()
+			r = r.WithContext(ctx)
+		}
+		err := next(w, r)
+		if err != nil && keyEnded(r) && !errors.Is(err, http.ErrAbortHandler) {
+			return errUnauthenticated
+		}
+		return err
 	}
 }
+
+// keyEnded tells whether the request is given up because its key has ended.
+func keyEnded(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), auth.ErrEnded) }
 
 func owner(r *http.Request) string { return stateOf(r.Context()).who.Owner }
 

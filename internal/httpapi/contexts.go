@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/kernel"
 )
@@ -95,33 +94,17 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (api.RunRequest, error) {
-	var body struct {
-		api.RunRequest
-		Code *string `json:"code"` // an empty cell is one, a missing cell is a mistake
+	var req api.RunRequest
+	if err := decode(w, r, &req); err != nil {
+		return req, err
 	}
-	if err := decode(w, r, &body); err != nil {
-		return api.RunRequest{}, err
-	}
-	req := body.RunRequest
-	var err error
-	if req.Code, err = checkCode(body.Code); err != nil {
+	if err := guestapi.CheckCode(req.Code); err != nil {
 		return req, err
 	}
 	if _, err := millis("timeout_ms", req.TimeoutMS); err != nil {
 		return req, err
 	}
 	return req, clientName("execution_id", req.ExecutionID)
-}
-
-func checkCode(code *string) (string, error) {
-	if code == nil {
-		return "", fault.InvalidField("code", "code is missing")
-	}
-	if len(*code) > guestapi.MaxCode {
-		return "", fault.New(api.CodeTooLarge, "code is larger than %d bytes", guestapi.MaxCode).
-			WithHint("write it to a file and run that")
-	}
-	return *code, nil
 }
 
 // run answers when the cell has ended. A cell that raised or hit its deadline
@@ -224,10 +207,7 @@ func (s *Server) languages(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
-	var req struct {
-		api.OneShotRequest
-		Code *string `json:"code"`
-	}
+	var req api.OneShotRequest
 	if err := decode(w, r, &req); err != nil {
 		return err
 	}
@@ -235,11 +215,10 @@ func (s *Server) oneShot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	code, err := checkCode(req.Code)
-	if err != nil {
+	if err := guestapi.CheckCode(req.Code); err != nil {
 		return err
 	}
-	res, err := s.Kernels.OneShot(r.Context(), owner(r), r.PathValue("id"), req.Language, code, timeout)
+	res, err := s.Kernels.OneShot(r.Context(), owner(r), r.PathValue("id"), req.Language, req.Code, timeout)
 	if err != nil {
 		return err
 	}

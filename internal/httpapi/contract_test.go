@@ -244,7 +244,7 @@ func TestConformSeesWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const good = `{"id":"a","workspace":"a","auth_method":"api_key","key_prefix":"p"}`
+	const good = `{"id":"a","workspace":"a","auth_method":"api_key","key_prefix":"p","scopes":["read"]}`
 	for _, tc := range []struct {
 		name, method, path, body, kind string
 		status                         int

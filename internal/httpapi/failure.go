@@ -94,6 +94,9 @@ func retryAfter(err error) int {
 // alone: the caller gets an id to look up in the log.
 func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
 	id := stateOf(r.Context()).id
+	if keyEnded(r) {
+		err = errUnauthenticated
+	}
 	var f *fault.Error
 	if !errors.As(err, &f) {
 		switch {
@@ -108,7 +111,9 @@ func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
 	if f.Code == api.CodeInternal {
 		s.Log.LogAttrs(r.Context(), slog.LevelError, "request failed",
 			slog.String("request_id", id), slog.String("route", stateOf(r.Context()).route), slog.Any("error", err))
+		hint := f.Hint // is written for whoever can mend it
 		f = fault.New(api.CodeInternal, "internal error; the server's log has it under request id %s", id)
+		f.Hint = hint
 	}
 	status, ok := statusOf[f.Code]
 	if !ok {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -30,9 +31,18 @@ type Sandboxes interface {
 var _ Sandboxes = (*sandbox.Manager)(nil)
 
 func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
-	var req api.CreateSandboxRequest
-	if err := decode(w, r, &req); err != nil {
+	var body struct {
+		api.CreateSandboxRequest
+		Volumes []json.RawMessage `json:"volumes"` // of published clients
+	}
+	if err := decode(w, r, &body); err != nil {
 		return err
+	}
+	req := body.CreateSandboxRequest
+	if len(body.Volumes) > 0 { // what is written to one must not be lost silently
+		e := fault.New(api.CodeUnsupported, "this server does not have volumes")
+		e.Field = "volumes"
+		return e.WithHint("write files into the sandbox, or build a template that has them")
 	}
 	if err := checkCreate(&req); err != nil {
 		return err

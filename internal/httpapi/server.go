@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/auth"
 )
 
 // Options are what a Server is made of.
@@ -32,20 +31,11 @@ type Options struct {
 	Hosts []string
 }
 
-// Keys checks and manages API keys.
-type Keys interface {
-	Check(secret string) (auth.Identity, bool)
-	Create(ctx context.Context, owner, label string) (secret string, key auth.Key, err error)
-	List(owner string) []auth.Key
-	Revoke(ctx context.Context, owner, prefix string) error
-}
-
-var _ Keys = (*auth.Keys)(nil)
-
 // Server answers /v1.
 type Server struct {
 	Options
 	mux    *http.ServeMux
+	absent *http.ServeMux
 	routed []string
 }
 
@@ -56,6 +46,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{Options: o, mux: http.NewServeMux()}
 	s.routes()
+	s.absent = s.absentRoutes()
 	return s
 }
 
@@ -80,13 +71,14 @@ func (s *Server) routes() {
 	open("GET /v1/readyz", s.ready)
 	open("GET /v1/version", s.version)
 
-	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(h)) }
+	locked := func(pattern string, h handler) { s.handle(pattern, s.authenticated(needOf(pattern), h)) }
 	locked("GET /v1/me", s.me)
 	locked("GET /v1/me/tokens", s.listKeys)
 	locked("POST /v1/me/tokens", s.createKey)
 	locked("DELETE /v1/me/tokens/{prefix}", s.revokeKey)
 
 	locked("GET /v1/templates", s.listTemplates)
+	locked("GET /v1/templates/builds", s.listBuilds)
 	locked("GET /v1/templates/{name}", s.getTemplate)
 
 	locked("POST /v1/sandboxes", s.createSandbox)
@@ -137,7 +129,11 @@ func (s *Server) Routes() []string { return slices.Clone(s.routed) }
 
 func (s *Server) handle(pattern string, h handler) {
 	s.routed = append(s.routed, pattern)
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.on(s.mux, pattern, h)
+}
+
+func (s *Server) on(mux *http.ServeMux, pattern string, h handler) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		stateOf(r.Context()).route = pattern
 		if err := h(w, r); err != nil {
 			s.fail(w, r, err)
@@ -163,8 +159,13 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// unrouted answers what no route takes: 405 when another method would do.
+// unrouted answers what no route takes: 501 when published clients call it,
+// 405 when another method would do.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.absent.Handler(r); pattern != "" {
+		s.absent.ServeHTTP(w, r)
+		return
+	}
 	var allowed []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}

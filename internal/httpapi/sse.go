@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,10 @@ import (
 // keepAlive is how often a silent stream gets a comment, so that neither end
 // nor anything between takes it for dead.
 const keepAlive = 15 * time.Second
+
+// nextLine is the one character that the encoder leaves as it is and that
+// clients take for the end of a line: Python's splitlines does.
+var nextLine = []byte("\u0085")
 
 // sse writes a stream of server-sent events. The response begins with the
 // first event or comment; until then an error can still be an ordinary one.
@@ -80,6 +85,7 @@ func (s *sse) send(seq int64, event string, data any) error {
 	if err != nil {
 		return err
 	}
+	raw = bytes.ReplaceAll(raw, nextLine, []byte(`\u0085`))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.buf[:0]
@@ -114,7 +120,8 @@ func (s *sse) start() {
 	}
 	s.begun = true
 	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
+	// Without the charset some clients read text as Latin-1.
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold the stream back
@@ -134,7 +141,7 @@ func (s *Server) streamed(out *sse, r *http.Request, err error) error {
 		return err
 	}
 	stateOf(r.Context()).err = err
-	if r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), ErrStopping) {
+	if r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), ErrStopping) && !keyEnded(r) {
 		return nil // nobody is there to read it
 	}
 	body, _ := s.failure(r, err)

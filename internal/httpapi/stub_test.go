@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"time"
 
@@ -176,19 +178,24 @@ func (s *stub) ExecStream(ctx context.Context, _, _ string, req api.ExecRequest)
 	return s.stream(ctx)
 }
 
-// stubKeys knows one key.
+// stubKeys knows one key, and keys of one scope.
 type stubKeys struct{}
 
 func (stubKeys) Check(secret string) (auth.Identity, bool) {
 	if secret == "pds_nobody" {
 		return auth.Identity{Prefix: "pds_nobody"}, true
 	}
-	return auth.Identity{Owner: "ann", Prefix: "pds_00112233"}, secret == testKey
+	who := auth.Identity{Owner: "ann", Prefix: "pds_00112233", Scope: auth.Admin}
+	if scope, found := strings.CutPrefix(secret, "pds_only_"); found {
+		who.Scope = auth.Scope(scope)
+		return who, true
+	}
+	return who, secret == testKey
 }
-func (stubKeys) Create(context.Context, string, string) (string, auth.Key, error) {
-	return testKey, auth.Key{Prefix: "pds_00112233"}, nil
+func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (string, auth.Key, error) {
+	return testKey, auth.Key{Prefix: "pds_00112233", Owner: cmp.Or(g.Workspace, by.Owner), Label: g.Label, Scope: g.Scope, ExpiresAt: g.ExpiresAt}, nil
 }
-func (stubKeys) List(string) []auth.Key { return nil }
-func (stubKeys) Revoke(context.Context, string, string) error {
+func (stubKeys) List(auth.Identity, string) ([]auth.Key, error) { return nil, nil }
+func (stubKeys) Revoke(context.Context, auth.Identity, string) error {
 	return fault.New(api.CodeNotFound, "there is no such key")
 }

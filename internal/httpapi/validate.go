@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
 const (
 	maxTimeout = 24 * time.Hour
 	maxPath    = 4096
 	maxEnvs    = 1024
-	maxName    = 128
 )
 
 // absolute checks a path inside a sandbox.
@@ -128,16 +128,11 @@ func natural(q url.Values, name string, def int64) (int64, error) {
 	return n, nil
 }
 
-// clientName checks an id that a client chose: it ends up in paths and logs.
+// clientName checks a name that a client may choose: it ends up in paths and
+// logs.
 func clientName(field, s string) error {
-	if len(s) > maxName {
-		return fault.InvalidField(field, "%s is longer than %d bytes", field, maxName)
+	if s == "" {
+		return nil
 	}
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.:", c) >= 0) {
-			return fault.InvalidField(field, "%s may hold letters, digits and -_.: only, but is %s", field, shown(s))
-		}
-	}
-	return nil
+	return guestapi.CheckID(field, s)
 }

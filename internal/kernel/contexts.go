@@ -28,8 +28,8 @@ func (s *Service) CreateContext(ctx context.Context, owner, sid string, req api.
 	if req.ID == "" {
 		req.ID = newID("ctx-")
 	}
-	if !guest.ValidID(req.ID) {
-		return api.Context{}, fault.InvalidField("id", "id must be 1 to 64 letters, digits, \"_\" or \"-\", but is %.80q", req.ID)
+	if err := guestapi.CheckID("id", req.ID); err != nil {
+		return api.Context{}, err
 	}
 	if req.CWD == "" {
 		req.CWD = guestapi.Workspace

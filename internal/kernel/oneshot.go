@@ -8,6 +8,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/nearest"
 )
 
@@ -35,8 +36,8 @@ func (s *Service) OneShot(ctx context.Context, owner, sid, language, code string
 		return api.OneShotResult{}, fault.InvalidField("language", "there is no language %.40q here", language).
 			WithHint("%s", nearest.Hint(name, Languages(), "languages"))
 	}
-	if code == "" {
-		return api.OneShotResult{}, fault.InvalidField("code", "there is no code to run")
+	if err := guestapi.CheckCode(code); err != nil {
+		return api.OneShotResult{}, err
 	}
 	if timeout < 0 || timeout > s.cfg.MaxTimeout {
 		return api.OneShotResult{}, fault.InvalidField("timeout_ms", "timeout_ms must be between 0 and %d, but is %d", s.cfg.MaxTimeout.Milliseconds(), timeout.Milliseconds())

@@ -80,13 +80,8 @@ func (s *Service) Attach(ctx context.Context, owner, sid, cid, eid string, after
 
 func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, error) {
 	run := guestapi.RunRequest{ExecutionID: req.ExecutionID, Code: req.Code, TimeoutMS: req.TimeoutMS, Follow: true}
-	if req.Code == "" {
-		return run, fault.InvalidField("code", "there is no code to run")
-	}
-	if len(req.Code) > guestapi.MaxCode {
-		e := fault.New(api.CodeTooLarge, "the code has %d bytes; at most %d MiB are taken", len(req.Code), guestapi.MaxCode>>20)
-		e.Field = "code"
-		return run, e.WithHint("write the data to a file in the sandbox and read it from there")
+	if err := guestapi.CheckCode(req.Code); err != nil {
+		return run, err
 	}
 	if run.TimeoutMS == 0 {
 		run.TimeoutMS = s.cfg.DefaultTimeout.Milliseconds()
@@ -97,10 +92,7 @@ func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, er
 	if run.ExecutionID == "" {
 		run.ExecutionID = newID("")
 	}
-	if !guest.ValidID(run.ExecutionID) {
-		return run, fault.InvalidField("execution_id", "execution_id must be a UUID, or 1 to 64 letters, digits, \"_\" or \"-\", but is %.80q", run.ExecutionID)
-	}
-	return run, nil
+	return run, guestapi.CheckID("execution_id", run.ExecutionID)
 }
 
 // follow is one caller's view of an execution.

@@ -24,7 +24,8 @@ type ListFilter struct {
 var shown = []store.State{store.Creating, store.Running, store.Paused, store.Stopping, store.Failed}
 
 // find gives the box of a sandbox, nil when only its row may be left. What
-// belongs to somebody else does not exist.
+// belongs to somebody else does not exist: like an id that never was, it gives
+// nil, and the row that is then looked for is not found.
 func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if err := m.started(ctx); err != nil {
 		return nil, err
@@ -33,8 +34,10 @@ func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if b == nil {
 		return nil, nil
 	}
-	row := b.get()
-	if row.State == store.Prepared || row.State == store.Pooled || row.Owner == "" && owner != "" || owner != "" && row.Owner != owner {
+	switch row := b.get(); {
+	case owner != "" && row.Owner != owner:
+		return nil, nil
+	case row.State == store.Prepared || row.State == store.Pooled:
 		return nil, m.unknown(owner, id)
 	}
 	return b, nil
@@ -113,6 +116,9 @@ func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.S
 	}
 	out := []api.SandboxInfo{}
 	for _, row := range rows {
+		if b := m.box(row.ID); b != nil && row.State != store.Stopping && b.get().State == store.Stopping {
+			continue // it is ending, and the store could not be told yet
+		}
 		if !matches(row.Metadata, f.Metadata) {
 			continue
 		}
@@ -181,6 +187,9 @@ func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
 	}
 	out := []api.TemplateInfo{}
 	for _, t := range list {
+		if t.Missing != "" {
+			continue
+		}
 		info := t.Info
 		info.Meta = maps.Clone(info.Meta)
 		out = append(out, info)

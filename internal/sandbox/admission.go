@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -78,6 +76,10 @@ func (m *Manager) takePlace(want driver.Limits) error {
 	if err != nil {
 		return fmt.Errorf("reading what the host has: %w", err)
 	}
+	disk, err := m.cfg.DiskAvailable()
+	if err != nil {
+		return fmt.Errorf("reading how much of the disk is free: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.cfg.MaxSandboxes > 0 && m.places >= m.cfg.MaxSandboxes {
@@ -90,7 +92,7 @@ func (m *Manager) takePlace(want driver.Limits) error {
 	}{
 		{"memory", "MB", "memory_overcommit", float64(max(0, have.MemoryMB-m.cfg.MinFreeMB)), m.cfg.Overcommit.Memory, float64(m.given.MemoryMB), float64(want.MemoryMB)},
 		{"processors", "cores", "cpu_overcommit", have.CPU, m.cfg.Overcommit.CPU, m.given.CPU, want.CPU},
-		{"disk", "MB", "disk_overcommit", float64(max(0, have.DiskMB-m.cfg.MinFreeDiskMB)), m.cfg.Overcommit.Disk, float64(m.given.DiskMB), float64(want.DiskMB)},
+		{"disk", "MB", "disk_overcommit", float64(max(0, int(disk>>20)-m.cfg.MinFreeDiskMB)), m.cfg.Overcommit.Disk, float64(m.given.DiskMB), float64(want.DiskMB)},
 	} {
 		if most := r.have * r.factor; r.factor > 0 && r.given+r.want > most {
 			return noCapacity("the server has no %s left to promise: %.6g of %.6g %s (%.6g × %s %.6g) are given to %d sandboxes, and this one asks for %.6g",
@@ -128,8 +130,8 @@ func noCapacity(format string, args ...any) error {
 	return e
 }
 
-// roomy reports whether the host has the memory and the disk for n more
-// sandboxes, and if not, why.
+// roomy reports whether the host has the memory for n more sandboxes, and if
+// not, why.
 func (m *Manager) roomy(n int) (ok bool, why string, err error) {
 	free, err := m.cfg.MemoryAvailable()
 	if err != nil {
@@ -139,18 +141,11 @@ func (m *Manager) roomy(n int) (ok bool, why string, err error) {
 		return false, fmt.Sprintf("the server has %d MB of memory free; a sandbox begins with about %d MB, and %d MB are kept back (memory_reserve_mb)",
 			free>>20, m.cfg.SandboxMB, m.cfg.MinFreeMB), nil
 	}
-	have, err := m.cfg.Capacity()
-	if err != nil {
-		return false, "", fmt.Errorf("reading how much of the disk is free: %w", err)
-	}
-	if have.DiskMB < m.cfg.MinFreeDiskMB {
-		return false, fmt.Sprintf("the server's disk has %d MB free, and %d MB are kept back (disk_reserve_mb)", have.DiskMB, m.cfg.MinFreeDiskMB), nil
-	}
 	return true, "", nil
 }
 
-// makeRoom sees that there is room for one more sandbox, if need be by ending
-// what waits in the pools: a user comes first.
+// makeRoom sees that there is memory for one more sandbox, if need be by
+// ending what waits in the pools: a user comes first.
 func (m *Manager) makeRoom(ctx context.Context) error {
 	for {
 		ok, why, err := m.roomy(max(1, m.queue.working()))
@@ -161,31 +156,22 @@ func (m *Manager) makeRoom(ctx context.Context) error {
 		if b == nil {
 			return noCapacity("%s", why)
 		}
-		m.log.Info("the host is short, ending a sandbox in the pool", "sandbox", b.id, "why", why)
+		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id, "why", why)
 		if err := m.discard(ctx, b); err != nil {
 			return err
 		}
 	}
 }
 
-// Capacity is what the host has for sandboxes.
+// Capacity is what the host has for sandboxes, besides its disk.
 type Capacity struct {
 	CPU      float64 // cores
 	MemoryMB int     // all of it
-	DiskMB   int     // free, where their layers are
 }
 
-// hostCapacity looks at the host, and at the disk that a folder is on.
-func hostCapacity(dir string) (Capacity, error) {
+func hostCapacity() (Capacity, error) {
 	total, err := meminfo("MemTotal:")
-	if err != nil {
-		return Capacity{}, err
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return Capacity{}, fmt.Errorf("%s: %w", dir, err)
-	}
-	return Capacity{CPU: float64(runtime.NumCPU()), MemoryMB: int(total >> 20), DiskMB: int(int64(st.Bavail) * st.Bsize >> 20)}, nil
+	return Capacity{CPU: float64(runtime.NumCPU()), MemoryMB: int(total >> 20)}, err
 }
 
 // memoryAvailable is what the host could give to programs without swapping.

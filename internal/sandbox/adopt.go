@@ -20,6 +20,10 @@ const (
 	sweepTime = 2 * time.Minute  // for what nobody knows
 )
 
+// errHostShort ends a daemon that cannot take over what runs for want of file
+// descriptors or disk. The sandboxes go on, and wait for one that can.
+var errHostShort = errors.New("the sandboxes of the last daemon are left alone, for the host has run short")
+
 // adopt takes over what an earlier daemon left: every row is found again or
 // cleaned up, and its events say which. Then everything that has no row goes.
 // What fails is logged: one sandbox in a bad state must not keep the others
@@ -31,12 +35,17 @@ func (m *Manager) adopt(ctx context.Context) error {
 	}
 	var g errgroup.Group
 	g.SetLimit(adopters)
-	for _, row := range rows {
-		g.Go(func() error { return m.adoptOne(ctx, row) })
+	errs := make([]error, len(rows))
+	for i, row := range rows {
+		g.Go(func() error { errs[i] = m.adoptOne(ctx, row); return nil })
 	}
-	err = g.Wait()
+	_ = g.Wait()
+	err = errors.Join(errs...)
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, errHostShort) {
+		return err
 	}
 	if err != nil {
 		m.log.Error("some sandboxes could neither be adopted nor cleaned up", "error", err)
@@ -113,6 +122,9 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	}
 	if errors.Is(err, context.Canceled) {
 		return err // this daemon ends already, the next one tries again
+	}
+	if err := hostShort(err); err != nil {
+		return fmt.Errorf("%w: %w", errHostShort, err) // which is not the sandbox's fault
 	}
 	if err != nil {
 		e := ending{reason: reasonLost, detail: err.Error()}

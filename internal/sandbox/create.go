@@ -36,6 +36,9 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	if err := m.spacious(); err != nil {
+		return api.SandboxInfo{}, err
+	}
 	done, err := m.work()
 	if err != nil {
 		return api.SandboxInfo{}, err

@@ -49,7 +49,10 @@ func (m *Manager) kill(ctx context.Context, b *box, e ending) error {
 		return err
 	}
 	defer b.unlock()
-	return m.finish(ctx, b, e)
+	if err := m.finish(ctx, b, e); !errors.Is(err, errUnrecorded) {
+		return err
+	}
+	return nil // it has ended, which is what was asked for
 }
 
 // forget lets go of a sandbox that ended by itself: nothing is left of it but
@@ -73,6 +76,10 @@ func (m *Manager) forget(ctx context.Context, owner, id string) error {
 func (m *Manager) discard(ctx context.Context, b *box) error {
 	return m.kill(context.WithoutCancel(ctx), b, ending{reason: reasonUnused})
 }
+
+// errUnrecorded is for a sandbox of which nothing is left but its row, which
+// could not be written.
+var errUnrecorded = errors.New("the end of the sandbox could not be recorded")
 
 // finish frees all that a box has and says so in its row. It is idempotent:
 // what fails stays in the state "stopping" and is tried again by the sweeper.
@@ -108,7 +115,8 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	}
 	// The row comes before the map: who finds no box may take the row's word.
 	if err := m.bury(ctx, row, e, unburied...); err != nil {
-		return err
+		m.log.Error("a sandbox has ended, and the store could not be told; it will be tried again", "sandbox", b.id, "error", err)
+		return errors.Join(errUnrecorded, err)
 	}
 	b.gone = true
 	m.mu.Lock()

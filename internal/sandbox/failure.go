@@ -91,6 +91,9 @@ func ours(err error, words string) error {
 			return fmt.Errorf("%s: %w", words, err)
 		}
 	}
+	if e := short(err); e != nil {
+		return fmt.Errorf("%s: %w", words, e)
+	}
 	e := fault.Wrap(err, api.CodeInternal, "%s", words)
 	var inner *fault.Error
 	if errors.As(err, &inner) {

@@ -48,6 +48,7 @@ func TestPromisesAreBoundedByTheHost(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, func(c *sandbox.Config) {
 				c.Overcommit, c.MinFreeMB, c.MinFreeDiskMB = tc.over, 2768, 200<<10-200000
+				c.DiskAvailable = func() (int64, error) { return 200 << 30, nil }
 			})
 			var made []api.SandboxInfo
 			for range tc.fit {
@@ -118,21 +119,6 @@ func TestSandboxesOfEveryRunDoNotAccumulate(t *testing.T) {
 		}
 	}
 	r.clean()
-}
-
-func TestDiskOfTheHostIsLookedAt(t *testing.T) {
-	free := 1000
-	r := newRig(t, func(c *sandbox.Config) {
-		c.MinFreeDiskMB, c.MaxDiskMB = 500, 1<<20
-		c.Capacity = func() (sandbox.Capacity, error) {
-			return sandbox.Capacity{CPU: 8, MemoryMB: 32 << 10, DiskMB: free}, nil
-		}
-	})
-	r.create(api.CreateSandboxRequest{})
-	free = 400
-	if f := r.refused(api.CreateSandboxRequest{}); !strings.Contains(f.Message, "400 MB free") || !strings.Contains(f.Message, "500 MB are kept back (disk_reserve_mb)") {
-		t.Errorf("%q has not the numbers", f.Message)
-	}
 }
 
 // Other limits than the template's are served from the pools where a sandbox

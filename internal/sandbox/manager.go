@@ -17,7 +17,7 @@ import (
 
 // Templates tells the Manager what sandboxes can be made from.
 type Templates interface {
-	// Templates lists what is built and usable now.
+	// Templates lists what is built.
 	Templates(ctx context.Context) ([]Template, error)
 }
 
@@ -29,6 +29,7 @@ type Template struct {
 	Programs string           // host folder with the guest agent and the kernel that were in the snapshot
 	PIDs     int              // processes and threads inside
 	Spares   int              // interpreters that the guest keeps forked ahead
+	Missing  string           // folder of it that is gone; nothing can be made from it then
 }
 
 // Store is what the Manager keeps its sandboxes in.
@@ -39,6 +40,7 @@ type Store interface {
 	Expire(ctx context.Context, id, reason string, now time.Time) error
 	Extend(ctx context.Context, sb store.Sandbox, now time.Time) error
 	Touch(ctx context.Context, id string, at time.Time) error
+	Shift(ctx context.Context, by time.Duration) error
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	SandboxesOf(ctx context.Context, owner string, states ...store.State) ([]store.Sandbox, error)
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
@@ -56,8 +58,9 @@ type Config struct {
 	Store     Store
 	Templates Templates
 	Logger    *slog.Logger
-	Now       func() time.Time // time.Now
-	RunDir    string           // holds a link folder for each sandbox; in the data directory
+	Now       func() time.Time     // the wall clock; time.Now
+	Elapsed   func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
+	RunDir    string               // holds a link folder for each sandbox; in the data directory
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
@@ -75,11 +78,13 @@ type Config struct {
 	Concurrency   int           // creates in progress at once; the number of CPUs, at least 2
 
 	MinFreeMB       int                      // memory of the host that creates leave alone; 0: none
-	MinFreeDiskMB   int                      // and of its disk
 	SandboxMB       int                      // 160; what a sandbox is expected to use of the host at first
 	Overcommit      Overcommit               // how much may be promised
 	MemoryAvailable func() (int64, error)    // bytes; reads /proc/meminfo
-	Capacity        func() (Capacity, error) // looks at the host, and at the disk of RunDir
+	Capacity        func() (Capacity, error) // looks at the host
+
+	MinFreeDiskMB int                   // 0: none; space that creates leave alone on the disk of RunDir
+	DiskAvailable func() (int64, error) // bytes; asks the file system
 
 	Pool       map[string]PoolSize // by template name
 	PoolDelay  time.Duration       // 250 ms of quiet after a create before the pools are filled
@@ -114,16 +119,26 @@ func (c *Config) fill() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Now == nil {
+	switch {
+	case c.Now == nil:
 		c.Now = time.Now
+		if c.Elapsed == nil {
+			c.Elapsed = sinceBoot
+		}
+	case c.Elapsed == nil:
+		now := c.Now
+		c.Elapsed = func() time.Duration { return now().Round(0).Sub(time.Unix(0, 0)) }
 	}
 	if c.MemoryAvailable == nil {
 		c.MemoryAvailable = memoryAvailable
 	}
+	if c.DiskAvailable == nil {
+		c.DiskAvailable = func() (int64, error) { return diskAvailable(c.RunDir) }
+	}
 	set(&c.DefaultTTL, 5*time.Minute)
 	set(&c.MaxTTL, 24*time.Hour)
 	if c.Capacity == nil {
-		c.Capacity = func() (Capacity, error) { return hostCapacity(c.RunDir) }
+		c.Capacity = hostCapacity
 	}
 	set(&c.MaxPIDs, 32<<10)
 	set(&c.MaxQueue, 1000)
@@ -146,9 +161,13 @@ func (c *Config) fillBounds() error {
 	if err != nil {
 		return fmt.Errorf("reading what the host has: %w", err)
 	}
+	free, err := c.DiskAvailable()
+	if err != nil {
+		return fmt.Errorf("reading how much of the disk is free: %w", err)
+	}
 	set(&c.MaxCPU, have.CPU)
 	set(&c.MaxMemoryMB, max(minMemoryMB, have.MemoryMB-c.MinFreeMB))
-	set(&c.MaxDiskMB, max(minDiskMB, have.DiskMB-c.MinFreeDiskMB))
+	set(&c.MaxDiskMB, max(minDiskMB, int(free>>20)-c.MinFreeDiskMB))
 	return nil
 }
 
@@ -163,6 +182,7 @@ func set[T comparable](v *T, def T) {
 // administrator, who sees everything.
 type Manager struct {
 	cfg   Config
+	clock *clock
 	log   *slog.Logger
 	queue *queue
 	tmpls *templateCache
@@ -194,8 +214,11 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
+	clock := newClock(cfg.Now, cfg.Elapsed)
+	cfg.Now = clock.Now
 	m := &Manager{
 		cfg:   cfg,
+		clock: clock,
 		log:   cfg.Logger,
 		queue: newQueue(cfg.Concurrency, cfg.MaxQueue, cfg.QueueTimeout),
 		tmpls: &templateCache{from: cfg.Templates, now: cfg.Now},

@@ -42,11 +42,19 @@ type rig struct {
 	stop func()
 }
 
-// clock is a clock that a test winds.
-type clock struct{ ahead atomic.Int64 }
+// clock is a clock that a test winds: time passes, or somebody sets it.
+type clock struct{ ahead, set atomic.Int64 }
 
-func (c *clock) Now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
+var testsBegan = time.Now()
+
+func (c *clock) Now() time.Time {
+	return time.Now().Add(time.Duration(c.ahead.Load() + c.set.Load()))
+}
+func (c *clock) Elapsed() time.Duration {
+	return time.Since(testsBegan) + time.Duration(c.ahead.Load())
+}
 func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
+func (c *clock) setBy(d time.Duration)   { c.set.Add(int64(d)) }
 
 type templates struct {
 	mu   sync.Mutex
@@ -57,6 +65,13 @@ func (x *templates) Templates(context.Context) ([]sandbox.Template, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.list), nil
+}
+
+// lose takes a folder of the first template away; "" brings it back.
+func (x *templates) lose(folder string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.list[0].Missing = folder
 }
 
 func (x *templates) replace(digest string) {
@@ -94,11 +109,9 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	cfg := sandbox.Config{
-		Driver: fake.New(r.host), Store: st, Templates: r.tmpls, Now: r.clock.Now, RunDir: filepath.Join(r.dir, "run"),
-		MemoryAvailable: plenty, PoolDelay: time.Millisecond, SweepEvery: time.Hour, LookEvery: time.Hour, Logger: logger(r.t),
-		Capacity: func() (sandbox.Capacity, error) {
-			return sandbox.Capacity{CPU: 8, MemoryMB: 32 << 10, DiskMB: 200 << 10}, nil
-		},
+		Driver: fake.New(r.host), Store: st, Templates: r.tmpls, Now: r.clock.Now, Elapsed: r.clock.Elapsed, RunDir: filepath.Join(r.dir, "run"),
+		MemoryAvailable: plenty, DiskAvailable: plenty, PoolDelay: time.Millisecond, SweepEvery: time.Hour, LookEvery: time.Hour, Logger: logger(r.t),
+		Capacity: func() (sandbox.Capacity, error) { return sandbox.Capacity{CPU: 8, MemoryMB: 32 << 10}, nil },
 	}
 	if r.change != nil {
 		r.change(&cfg)

@@ -159,6 +159,7 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	list = slices.DeleteFunc(slices.Clone(list), func(t Template) bool { return t.Missing != "" })
 	if b := m.takeStale(list); b != nil {
 		return true, m.discard(ctx, b)
 	}
@@ -167,6 +168,9 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 	}
 	if ok, _, err := m.roomy(2); err != nil || !ok {
 		return false, err
+	}
+	if m.spacious() != nil {
+		return false, nil
 	}
 	for _, t := range list {
 		want := m.cfg.Pool[t.Info.Name]

@@ -82,6 +82,11 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	if w.template, err = m.tmpls.find(ctx, name); err != nil {
 		return w, err
 	}
+	if w.template.Missing != "" {
+		e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", w.template.Info.Name, w.template.Missing)
+		e.Field = "template"
+		return w, e.WithHint("the operator has to build it again: pandastack template build %s", w.template.Info.Name)
+	}
 	l := limitsOf(w.template)
 	if w.limits.CPU, err = within("cpu", req.CPU, l.CPU, minCPU, m.cfg.MaxCPU); err != nil {
 		return w, err

@@ -31,12 +31,15 @@ func (m *Manager) sweepLoop(ctx context.Context) {
 // forgets what ended long ago. It goes by the store and may be called at any
 // time.
 func (m *Manager) Sweep(ctx context.Context) error {
+	if err := m.followClock(ctx); err != nil {
+		return err
+	}
 	now := m.cfg.Now()
 	expired, err := m.cfg.Store.Expired(ctx, now)
 	if err != nil {
 		return err
 	}
-	stuck, err := m.cfg.Store.SandboxesOf(ctx, "", store.Stopping)
+	stuck, err := m.stuck(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,7 +55,28 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// stuck are the sandboxes that are ending, also those of which the store could
+// not be told.
+func (m *Manager) stuck(ctx context.Context) ([]store.Sandbox, error) {
+	rows, err := m.cfg.Store.SandboxesOf(ctx, "", store.Stopping)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, row := range rows {
+		known[row.ID] = true
+	}
+	for _, b := range m.all() {
+		if row := b.get(); row.State == store.Stopping && !known[b.id] {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
 // expire ends a sandbox whose time is over, unless it was renewed meanwhile.
+// A store that cannot be written to, because the disk is full, keeps no
+// sandbox alive: its end may be what frees the space.
 func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	b := m.box(row.ID)
 	if b == nil {
@@ -62,8 +86,12 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 		return nil // at the next sweep
 	}
 	defer b.unlock()
-	if err := m.cfg.Store.Expire(ctx, row.ID, reasonTTL, m.cfg.Now()); err != nil {
+	err := m.cfg.Store.Expire(ctx, row.ID, reasonTTL, m.cfg.Now())
+	switch {
+	case errors.Is(err, store.ErrStale), ctx.Err() != nil:
 		return ignoreStale(err)
+	case err != nil:
+		m.log.Error("the store does not know that a sandbox expires", "sandbox", row.ID, "error", err)
 	}
 	b.mu.Lock()
 	b.row.State, b.row.EndReason = store.Stopping, reasonTTL

@@ -141,6 +141,19 @@ func (s *Store) Touch(ctx context.Context, id string, at time.Time) error {
 	return nil
 }
 
+// Shift moves the times that decide on what happens, after the host's clock
+// was set. Those that only tell what was, stay.
+func (s *Store) Shift(ctx context.Context, by time.Duration) error {
+	_, err := s.write.ExecContext(ctx, `UPDATE sandboxes SET
+		expires_at = CASE expires_at WHEN 0 THEN 0 ELSE expires_at + ?1 END,
+		used_at    = CASE used_at WHEN 0 THEN 0 ELSE used_at + ?1 END,
+		ended_at   = CASE ended_at WHEN 0 THEN 0 ELSE ended_at + ?1 END`, by.Milliseconds())
+	if err != nil {
+		return fmt.Errorf("moving the times of all sandboxes by %s: %w", by, err)
+	}
+	return nil
+}
+
 // Sandbox reads a row.
 func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
 	sb, err := scanSandbox(s.read.QueryRowContext(ctx, "SELECT "+columns+" FROM sandboxes WHERE id = ?", id).Scan)

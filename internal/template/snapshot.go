@@ -28,7 +28,7 @@ func (r *run) snapshot(ctx context.Context, rootfsBytes int64, programs string, 
 	dir := filepath.Join(s.snapshots(), r.digests.snapshot)
 	t, err := s.read(filepath.Join(dir, "template.json"))
 	switch {
-	case err == nil && s.whole(t):
+	case err == nil && missing(t) == "":
 		for _, step := range []string{StepWarm, StepSnapshot, StepCheck} {
 			r.track.skip(step, "unchanged")
 		}

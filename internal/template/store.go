@@ -120,7 +120,13 @@ func (s *Store) ByDigest(_ context.Context, digest string) (Template, error) {
 
 // List gives the current templates, by name. One whose files are gone is left
 // out.
-func (s *Store) List(_ context.Context) ([]Template, error) {
+func (s *Store) List(ctx context.Context) ([]Template, error) {
+	all, err := s.Named(ctx)
+	return slices.DeleteFunc(all, func(t Template) bool { return t.Missing != "" }), err
+}
+
+// Named is List with those whose files are gone: Missing says which.
+func (s *Store) Named(context.Context) ([]Template, error) {
 	entries, err := os.ReadDir(s.names())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -140,23 +146,21 @@ func (s *Store) List(_ context.Context) ([]Template, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !s.whole(t) {
-			continue
-		}
+		t.Missing = missing(t)
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b Template) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
-// whole says whether everything of a template is there.
-func (s *Store) whole(t Template) bool {
+// missing names a folder of a template that is not there, "" when all are.
+func missing(t Template) string {
 	for _, dir := range []string{t.Rootfs, t.Snapshot, t.Programs} {
 		if _, err := os.Stat(dir); err != nil {
-			return false
+			return dir
 		}
 	}
-	return true
+	return ""
 }
 
 // read reads a template's description and adds the paths.

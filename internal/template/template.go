@@ -28,6 +28,7 @@ type Template struct {
 	Rootfs   string `json:"-"` // driver.Spec.Rootfs
 	Snapshot string `json:"-"` // driver.Spec.Snapshot
 	Programs string `json:"-"` // driver.Spec.Programs
+	Missing  string `json:"-"` // the first of these folders that is gone, from Named
 
 	CPU      float64 `json:"cpu"`       // cores a sandbox gets unless it asks for others
 	MemoryMB int     `json:"memory_mb"` //

@@ -174,19 +174,30 @@ func (c *Client) Template(ctx context.Context, name string) (api.TemplateInfo, e
 	return t, c.call(ctx, http.MethodGet, "/templates/"+url.PathEscape(name), nil, nil, &t)
 }
 
-// Keys lists the API keys of the client's owner.
-func (c *Client) Keys(ctx context.Context) ([]api.KeyInfo, error) {
+// Keys lists the API keys of a workspace, "" meaning the client's own and "*"
+// all; needs the scope admin. Expired ones are there for another 30 days.
+func (c *Client) Keys(ctx context.Context, workspace string) ([]api.KeyInfo, error) {
+	q := url.Values{}
+	if workspace != "" {
+		q.Set("workspace", workspace)
+	}
 	var list []api.KeyInfo
-	return list, c.call(ctx, http.MethodGet, "/me/tokens", nil, nil, &list)
+	return list, c.call(ctx, http.MethodGet, "/me/tokens", q, nil, &list)
 }
 
-// CreateKey makes an API key. Its secret is in the answer and nowhere else.
-func (c *Client) CreateKey(ctx context.Context, label string) (api.NewKey, error) {
+// KeyOptions say what a key is to be. The zero value is a key that may run
+// sandboxes of the client's workspace and never expires.
+type KeyOptions = api.CreateKeyRequest
+
+// CreateKey makes an API key; needs the scope admin, and gives no more than
+// the client's own key has. Its secret is in the answer and nowhere else.
+func (c *Client) CreateKey(ctx context.Context, o KeyOptions) (api.NewKey, error) {
 	var k api.NewKey
-	return k, c.call(ctx, http.MethodPost, "/me/tokens", nil, api.CreateKeyRequest{Label: label}, &k)
+	return k, c.call(ctx, http.MethodPost, "/me/tokens", nil, o, &k)
 }
 
-// RevokeKey ends an API key at once.
+// RevokeKey ends an API key at once, with all that is in progress with it;
+// needs the scope admin.
 func (c *Client) RevokeKey(ctx context.Context, prefix string) error {
 	return c.call(ctx, http.MethodDelete, "/me/tokens/"+url.PathEscape(prefix), nil, nil, nil)
 }

@@ -102,7 +102,7 @@ func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.R
 }
 
 func (g *Guest) stat(p string) (api.FileInfo, bool) {
-	info := api.FileInfo{Name: path.Base(p), Path: p, Mode: "f", Permissions: "0644", MTime: time.Unix(1_800_000_000, 0)}
+	info := api.FileInfo{Name: path.Base(p), Path: p, Mode: "f", Permissions: "0644", MTime: 1_800_000_000, ModifiedAt: time.Unix(1_800_000_000, 0)}
 	if b, ok := g.files[p]; ok {
 		info.Size = int64(len(b))
 		return info, true

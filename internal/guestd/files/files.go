@@ -191,7 +191,8 @@ func Stat(path string) (api.FileInfo, error) {
 
 func info(path string, st fs.FileInfo) api.FileInfo {
 	fi := api.FileInfo{
-		Name: st.Name(), Path: path, IsDir: st.IsDir(), Size: st.Size(), MTime: st.ModTime().UTC(), Mode: letter(st.Mode()),
+		Name: st.Name(), Path: path, IsDir: st.IsDir(), Size: st.Size(), Mode: letter(st.Mode()),
+		MTime: st.ModTime().Unix(), ModifiedAt: st.ModTime().UTC(),
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		fi.Owner, fi.Group = int(sys.Uid), int(sys.Gid)

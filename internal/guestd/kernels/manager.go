@@ -33,7 +33,6 @@ import (
 )
 
 const (
-	maxID          = 128
 	maxTimeoutMS   = 24 * 3600 * 1000
 	defaultTimeout = 30 * time.Second
 	keepFinished   = 512      // executions that have ended and can still be read
@@ -192,12 +191,23 @@ func (m *Manager) liveZygote(ctx context.Context) (*zygote, error) {
 	return z, nil
 }
 
-func (m *Manager) addSpare(ctx context.Context) error {
+// forkZygote makes an interpreter. A zygote that ends meanwhile is replaced.
+func (m *Manager) forkZygote(ctx context.Context) (*interp, error) {
 	z, err := m.liveZygote(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k, err := z.fork(ctx)
+	if errors.Is(err, errZygoteEnded) {
+		if z, err = m.liveZygote(ctx); err == nil {
+			k, err = z.fork(ctx)
+		}
+	}
+	return k, err
+}
+
+func (m *Manager) addSpare(ctx context.Context) error {
+	k, err := m.forkZygote(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,11 +236,8 @@ func (m *Manager) take(ctx context.Context, f initFrame) (*interp, error) {
 		m.mu.Unlock()
 		spare := k != nil
 		if !spare {
-			z, err := m.liveZygote(ctx)
-			if err != nil {
-				return nil, err
-			}
-			if k, err = z.fork(ctx); err != nil {
+			var err error
+			if k, err = m.forkZygote(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -406,7 +413,7 @@ func (m *Manager) Create(ctx context.Context, req api.CreateContextRequest) (*Co
 		_, _ = rand.Read(id[:])
 		req.ID = hex.EncodeToString(id[:])
 	}
-	if err := checkID("id", req.ID); err != nil {
+	if err := guestapi.CheckID("id", req.ID); err != nil {
 		return nil, err
 	}
 	if req.CWD == "" {
@@ -434,25 +441,21 @@ func (m *Manager) Create(ctx context.Context, req api.CreateContextRequest) (*Co
 	m.mu.Unlock()
 	if err != nil {
 		m.remove(c)
-		return nil, err
+		return nil, noInterpreter(ctx, err)
 	}
 	go c.loop()
 	return c, nil
 }
 
-func checkID(field, id string) error {
-	if id == "" {
-		return fault.InvalidField(field, "%s is missing", field)
+// noInterpreter says why a context got none. What runs in a sandbox can do away
+// with its Python, and that is no failure of ours.
+func noInterpreter(ctx context.Context, err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) || ctx.Err() != nil {
+		return err
 	}
-	if len(id) > maxID {
-		return fault.InvalidField(field, "%s is longer than %d characters", field, maxID)
-	}
-	for _, r := range id {
-		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' || r == ':') {
-			return fault.InvalidField(field, "%s may hold letters, digits and -_.: only, not %q", field, id)
-		}
-	}
-	return nil
+	return fault.Wrap(err, api.CodeConflict, "this sandbox's Python does not start: %v", err).
+		WithHint("something that ran in the sandbox damaged it; make another one")
 }
 
 // Context finds a context.
@@ -492,15 +495,13 @@ func (m *Manager) remove(c *Context) {
 
 // Run queues a cell, or finds the one that has its id already.
 func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
-	if err := checkID("execution_id", req.ExecutionID); err != nil {
+	if err := guestapi.CheckID("execution_id", req.ExecutionID); err != nil {
+		return nil, err
+	}
+	if err := guestapi.CheckCode(req.Code); err != nil {
 		return nil, err
 	}
 	switch {
-	case strings.TrimSpace(req.Code) == "":
-		return nil, fault.InvalidField("code", "code is empty")
-	case len(req.Code) > guestapi.MaxCode:
-		return nil, fault.New(api.CodeTooLarge, "the code is larger than %d MiB", guestapi.MaxCode>>20).
-			WithHint("write data to a file and read it from there")
 	case req.TimeoutMS < 0 || req.TimeoutMS > maxTimeoutMS:
 		return nil, fault.InvalidField("timeout_ms", "timeout_ms must lie between 1 and %d, not %d", int64(maxTimeoutMS), req.TimeoutMS)
 	}

@@ -171,7 +171,7 @@ func (z *zygote) listen() {
 	<-z.child.Done()
 	z.mu.Lock()
 	for id, c := range z.forks {
-		c <- forked{err: errors.New("the zygote has ended")}
+		c <- forked{err: errZygoteEnded}
 		delete(z.forks, id)
 	}
 	z.mu.Unlock()
@@ -244,6 +244,8 @@ func (z *zygote) waitWarm(ctx context.Context) error {
 	}
 }
 
+var errZygoteEnded = errors.New("the zygote has ended")
+
 // fork makes another interpreter out of the zygote.
 func (z *zygote) fork(ctx context.Context) (*interp, error) {
 	if err := z.waitWarm(ctx); err != nil {
@@ -276,7 +278,12 @@ func (z *zygote) fork(ctx context.Context) (*interp, error) {
 		return giveUp(err)
 	}
 	if _, _, err := z.conn.WriteMsgUnix(msg, unix.UnixRights(fds...), nil); err != nil {
-		return giveUp(fmt.Errorf("the zygote takes no messages: %w", err))
+		select { // it takes no messages because it is about to be gone
+		case <-z.gone:
+			return giveUp(errZygoteEnded)
+		case <-ctx.Done():
+			return giveUp(fmt.Errorf("the zygote takes no messages: %w", err))
+		}
 	}
 	timeout := time.NewTimer(forkTime)
 	defer timeout.Stop()
@@ -288,7 +295,7 @@ func (z *zygote) fork(ctx context.Context) (*interp, error) {
 		k.run(got.pid, got.exit)
 		return k, nil
 	case <-z.gone:
-		return giveUp(errors.New("the zygote has ended"))
+		return giveUp(errZygoteEnded)
 	case <-timeout.C:
 		return giveUp(errors.New("the zygote does not answer"))
 	case <-ctx.Done():

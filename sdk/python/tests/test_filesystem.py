@@ -85,7 +85,7 @@ def test_a_full_disk(fs: Any, surface: Surface) -> None:
 def test_listings_and_walks(fs: Any, surface: Surface) -> None:
     folders = {
         "/w": [{"name": "a", "is_dir": True, "mode": "d"}, {"name": "l", "is_dir": True, "mode": "l", "target": "a"}],
-        "/w/a": [{"name": "f", "size": 3, "mode": "f", "permissions": "0640", "mtime": "2026-03-01T10:00:00.5Z"}],
+        "/w/a": [{"name": "f", "size": 3, "mode": "f", "permissions": "0640", "mtime": 1772359200, "modified_at": "2026-03-01T10:00:00.5Z"}],
     }
     surface.server.on(
         "GET", ".*/fs/dir", lambda c, *_: answer(200, {"path": c.query["path"], "entries": folders[c.query["path"]]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, List
 
 import pytest
@@ -218,7 +218,37 @@ def test_the_account(surface: Surface) -> None:
     made = client.tokens.create("ci")
     assert (made.token, made.label) == ("pds_x", "ci") and "pds_x" not in repr(made)
     assert client.tokens.list()[0].token is None
+    client.tokens.revoke("pds_")
     client.tokens.delete("pds_")
+
+
+def test_keys_with_all_that_they_can_be(surface: Surface) -> None:
+    client = surface.client()
+    body = {
+        "token": "pds_x",
+        "prefix": "pds_",
+        "scopes": ["read"],
+        "workspace": "ann",
+        "created_at": "2026-03-01T10:00:00Z",
+        "expires_at": "2026-03-08T10:00:00Z",
+        "last_used_at": "2026-03-02T10:00:00Z",
+    }
+    surface.server.on("POST", "/v1/me/tokens", answer(201, body))
+    surface.server.on("GET", "/v1/me/tokens", answer(200, [body]))
+    made = client.tokens.create("ci", 7, scopes=["read"], workspace="ann")
+    assert surface.server.calls[-1].json == {"label": "ci", "expires_in_days": 7, "scopes": ["read"], "workspace": "ann"}
+    assert (made.scopes, made.workspace) == (("read",), "ann")
+    assert made.expires_at - made.last_used_at == timedelta(days=6)
+    client.tokens.create("ci", expires_at=datetime(2030, 1, 2, 3, tzinfo=timezone(timedelta(hours=1))))
+    assert surface.server.calls[-1].json == {"label": "ci", "expires_at": "2030-01-02T02:00:00+00:00"}
+    assert client.tokens.list("*")[0].workspace == "ann"
+    assert surface.server.calls[-1].query == {"workspace": "*"}
+    for wrong in ({"expires_in_days": 0}, {"scopes": [""]}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            client.tokens.create("ci", **wrong)
+    for wrong in ({"scopes": "read"}, {"expires_at": "2030"}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            client.tokens.create("ci", **wrong)
 
 
 # Commands

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timezone
 from typing import Any, Dict, List, Optional, Union
 
 
@@ -13,6 +14,20 @@ def text(name: str, value: Any, *, empty: bool = False) -> str:
     if not value and not empty:
         raise ValueError(f"{name} must not be empty")
     return value
+
+
+def texts(name: str, value: Any) -> List[str]:
+    """A list or tuple of str; a str alone is a mistake that would be taken for its letters."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} must be a list of str, not {type(value).__name__}")
+    return [text(name, item) for item in value]
+
+
+def moment(name: str, value: Any) -> str:
+    """A datetime as RFC 3339; one without a zone is taken for local time, as everywhere in Python."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} must be a datetime, not {type(value).__name__}")
+    return value.astimezone(timezone.utc).isoformat()
 
 
 def seconds(name: str, value: Any) -> float:

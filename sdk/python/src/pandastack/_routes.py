@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Dict, List, Optional, Union
 
 from . import _checks as check
@@ -435,12 +436,27 @@ def version() -> Request:
     return Request("GET", "/version", repeatable=True)
 
 
-def list_tokens() -> Request:
-    return Request("GET", "/me/tokens", repeatable=True)
+def list_tokens(workspace: Optional[str]) -> Request:
+    return Request("GET", "/me/tokens", [("workspace", workspace)], repeatable=True)
 
 
-def create_token(label: str) -> Request:
-    return Request("POST", "/me/tokens", body={"label": check.text("label", label)})
+def create_token(
+    label: str,
+    expires_in_days: Optional[int],
+    scopes: Optional[List[str]],
+    expires_at: Optional[datetime],
+    workspace: Optional[str],
+) -> Request:
+    body: Dict[str, Any] = {"label": check.text("label", label, empty=True)}
+    if expires_in_days is not None:
+        body["expires_in_days"] = check.whole("expires_in_days", expires_in_days)
+    if scopes is not None:
+        body["scopes"] = check.texts("scopes", scopes)
+    if expires_at is not None:
+        body["expires_at"] = check.moment("expires_at", expires_at)
+    if workspace is not None:
+        body["workspace"] = check.text("workspace", workspace)
+    return Request("POST", "/me/tokens", body=body)
 
 
 def delete_token(prefix: str) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 __all__ = [
     "ContextInfo",
@@ -400,7 +400,7 @@ class FileInfo:
             permissions=body.get("permissions") or "",
             uid=body.get("uid") or 0,
             gid=body.get("gid") or 0,
-            mtime=_time(body.get("mtime")),
+            mtime=_time(body.get("modified_at")),
             target=body.get("target") or None,
         )
 
@@ -467,12 +467,20 @@ class Token:
         label: the name it was given.
         token: the key itself, only in the answer that made it, else None.
         created_at: an aware datetime, None when unknown.
+        scopes: what it may do, of "read", "run", "admin"; empty when unknown.
+        workspace: whose sandboxes it reaches, "" when unknown.
+        expires_at: an aware datetime, None for never.
+        last_used_at: an aware datetime, None for never.
     """
 
     prefix: str
     label: str = ""
     token: Optional[str] = field(default=None, repr=False)
     created_at: Optional[datetime] = None
+    scopes: Tuple[str, ...] = ()
+    workspace: str = ""
+    expires_at: Optional[datetime] = None
+    last_used_at: Optional[datetime] = None
 
     @staticmethod
     def from_wire(body: Mapping[str, Any], *, label: str = "") -> "Token":
@@ -481,6 +489,10 @@ class Token:
             label=body.get("label") or label,
             token=body.get("token") or None,
             created_at=_time(body.get("created_at")),
+            scopes=tuple(body.get("scopes") or ()),
+            workspace=body.get("workspace") or "",
+            expires_at=_time(body.get("expires_at")),
+            last_used_at=_time(body.get("last_used_at")),
         )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any, Iterator, Callable, Dict, List, Optional
 
 from .. import _routes as routes
@@ -270,31 +271,66 @@ class Templates:
 
 
 class Tokens:
-    """The API keys of the account: ``client.tokens``."""
+    """API keys: ``client.tokens``. All of it needs a key with the scope ``admin``.
+
+    Scopes are ``read`` (look), ``run`` (make, use and end sandboxes) and ``admin`` (manage keys); each includes those
+    before it. A key reaches the sandboxes of its workspace and no others.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def list(self) -> List[Token]:
-        """All keys, without the secrets."""
-        answer = self._client._send(routes.list_tokens())
-        return [Token.from_wire(body) for body in answer.items("tokens")]
-
-    def create(self, label: str) -> Token:
-        """Makes a key. Its `token` is in this answer only.
+    def list(self, workspace: Optional[str] = None) -> List[Token]:
+        """The keys, without the secrets, oldest first. Expired ones are listed for another 30 days.
 
         Args:
-            label: what it is for, in words.
-        """
-        return Token.from_wire((self._client._send(routes.create_token(label))).object(), label=label)
+            workspace: whose; default the client's own. ``"*"`` means all; another than the client's own is only for
+                admins of the workspace ``local``.
 
-    def delete(self, prefix: str) -> None:
-        """Revokes the key that starts like this.
+        Raises:
+            AuthError: the client's key may not.
+        """
+        answer = self._client._send(routes.list_tokens(workspace))
+        return [Token.from_wire(body) for body in answer.items("tokens")]
+
+    def create(
+        self,
+        label: str,
+        expires_in_days: Optional[int] = None,
+        *,
+        scopes: Optional[List[str]] = None,
+        expires_at: Optional[datetime] = None,
+        workspace: Optional[str] = None,
+    ) -> Token:
+        """Makes a key that can do no more than the client's own. Its `token` is in this answer only.
+
+        Args:
+            label: what it is for, in words; at most 100 bytes.
+            expires_in_days: 1 to 3650. Default: when the client's own key expires, which may be never.
+            scopes: of ``"read"``, ``"run"``, ``"admin"``. Default: ``["run"]``.
+            expires_at: a datetime instead of `expires_in_days`.
+            workspace: whose sandboxes it reaches. Default: the client's own; another one is only for admins of the
+                workspace ``local``.
+
+        Raises:
+            AuthError: the client's key may not make such a key.
+            BadRequestError: an argument is out of bounds; `field` says which.
+        """
+        request = routes.create_token(label, expires_in_days, scopes, expires_at, workspace)
+        return Token.from_wire((self._client._send(request)).object(), label=label)
+
+    def revoke(self, prefix: str) -> None:
+        """Ends a key at once, and within a second whatever is in progress with it.
+
+        Args:
+            prefix: its first 12 characters, `Token.prefix`.
 
         Raises:
             NotFoundError: there is none.
         """
         self._client._send(routes.delete_token(prefix))
+
+    delete = revoke  # the word of the other resources
 
 
 class Snapshots:

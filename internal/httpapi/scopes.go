@@ -1,0 +1,80 @@
+package httpapi
+
+import "github.com/pandastack/pandastack/internal/auth"
+
+// anyone is what a route needs that needs no key.
+const anyone = auth.Scope("")
+
+// needs says for every route what a key must have for it; a route that is not
+// here is closed to all but administrators, and fails a test. As a rule, what
+// changes nothing needs read, what makes, changes, uses or ends a sandbox needs
+// run, and what manages keys needs admin.
+var needs = map[string]auth.Scope{
+	"GET /healthz":      anyone,
+	"GET /readyz":       anyone,
+	"GET /version":      anyone,
+	"GET /v1/healthz":   anyone,
+	"GET /v1/readyz":    anyone,
+	"GET /v1/version":   anyone,
+	"GET /openapi.json": anyone,
+	"GET /docs":         anyone,
+
+	"GET /v1/me":                    auth.Read,
+	"GET /v1/me/tokens":             auth.Admin,
+	"POST /v1/me/tokens":            auth.Admin,
+	"DELETE /v1/me/tokens/{prefix}": auth.Admin,
+
+	"GET /v1/templates":        auth.Read,
+	"GET /v1/templates/builds": auth.Read,
+	"GET /v1/templates/{name}": auth.Read,
+
+	"POST /v1/sandboxes":                 auth.Run,
+	"GET /v1/sandboxes":                  auth.Read,
+	"GET /v1/sandboxes/{id}":             auth.Read,
+	"DELETE /v1/sandboxes/{id}":          auth.Run,
+	"GET /v1/sandboxes/{id}/lifecycle":   auth.Read,
+	"GET /v1/sandboxes/{id}/metrics":     auth.Read,
+	"PATCH /v1/sandboxes/{id}/lifecycle": auth.Run,
+	"POST /v1/sandboxes/{id}/pause":      auth.Run,
+	"POST /v1/sandboxes/{id}/resume":     auth.Run,
+
+	"POST /v1/sandboxes/{id}/exec":        auth.Run,
+	"POST /v1/sandboxes/{id}/exec/stream": auth.Run,
+
+	"GET /v1/sandboxes/{id}/processes":                auth.Read,
+	"POST /v1/sandboxes/{id}/processes":               auth.Run,
+	"GET /v1/sandboxes/{id}/processes/{pid}":          auth.Read,
+	"DELETE /v1/sandboxes/{id}/processes/{pid}":       auth.Run,
+	"GET /v1/sandboxes/{id}/processes/{pid}/stream":   auth.Read,
+	"POST /v1/sandboxes/{id}/processes/{pid}/stdin":   auth.Run,
+	"DELETE /v1/sandboxes/{id}/processes/{pid}/stdin": auth.Run,
+	"POST /v1/sandboxes/{id}/processes/{pid}/signal":  auth.Run,
+
+	"GET /v1/sandboxes/{id}/fs":       auth.Read,
+	"PUT /v1/sandboxes/{id}/fs":       auth.Run,
+	"DELETE /v1/sandboxes/{id}/fs":    auth.Run,
+	"GET /v1/sandboxes/{id}/fs/stat":  auth.Read,
+	"GET /v1/sandboxes/{id}/fs/dir":   auth.Read,
+	"POST /v1/sandboxes/{id}/fs/dir":  auth.Run,
+	"POST /v1/sandboxes/{id}/fs/move": auth.Run,
+
+	"POST /v1/sandboxes/{id}/repl":                                auth.Run,
+	"GET /v1/sandboxes/{id}/repl/languages":                       auth.Read,
+	"GET /v1/sandboxes/{id}/repl/sessions":                        auth.Read,
+	"POST /v1/sandboxes/{id}/repl/sessions":                       auth.Run,
+	"GET /v1/sandboxes/{id}/repl/sessions/{cid}":                  auth.Read,
+	"DELETE /v1/sandboxes/{id}/repl/sessions/{cid}":               auth.Run,
+	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/run":             auth.Run,
+	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/run/stream":      auth.Run,
+	"GET /v1/sandboxes/{id}/repl/sessions/{cid}/executions/{eid}": auth.Read,
+	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt":       auth.Run,
+	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart":         auth.Run,
+}
+
+// needOf gives what a route needs.
+func needOf(pattern string) auth.Scope {
+	if need, known := needs[pattern]; known {
+		return need
+	}
+	return auth.Admin
+}

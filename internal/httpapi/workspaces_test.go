@@ -1,0 +1,106 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/httpapi"
+)
+
+// fits is a body and a query that every route takes.
+const (
+	fits  = `{"cmd":"true","code":"1","language":"python","path":"/x","from":"/x","to":"/y","signal":"TERM","ttl_seconds":60,"name":"x"}`
+	query = "?path=/x"
+)
+
+// Another workspace's sandbox, alive or ended, and one that never was get the
+// same answer on every route, to the letter.
+func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
+	l := newLive(t)
+	foreign := create(l, "ann")
+	ended := create(l, "ann")
+	l.as("ann", http.StatusNoContent, "DELETE", "/v1/sandboxes/"+ended, "")
+	own := create(l, "bob")
+	const never = "sb-0000000000000000"
+
+	for _, pattern := range httpapi.New(httpapi.Options{}).Routes() {
+		method, path, _ := strings.Cut(pattern, " ")
+		switch {
+		case !strings.Contains(path, "{"), path == "/v1/templates/{name}", path == "/v1/me/tokens/{prefix}":
+			continue // no resource in it, one that is everybody's, or one that auth's own test is about
+		case !strings.HasPrefix(path, "/v1/sandboxes/{id}"):
+			t.Errorf("%s: this test does not know what a foreign one of these is", pattern)
+			continue
+		}
+		at := func(id string) answer {
+			p := strings.NewReplacer("{id}", id, "{cid}", "default", "{eid}", "e-1", "{pid}", "7").Replace(path)
+			return l.ask("bob", method, p+query, fits, id)
+		}
+		want := at(never)
+		if want.status != http.StatusNotFound {
+			t.Errorf("%s of one that never was: %d %s", pattern, want.status, want.body)
+		}
+		for name, id := range map[string]string{"foreign": foreign, "ended": ended} {
+			if got := at(id); got.status != want.status || got.body != want.body || !maps.Equal(got.header, want.header) {
+				t.Errorf("%s of a %s one:\n%+v\none that never was:\n%+v", pattern, name, got, want)
+			}
+		}
+	}
+	// Nothing happened to them.
+	for key, id := range map[string]string{"ann": foreign, "bob": own} {
+		if got := l.as(key, http.StatusOK, "GET", "/v1/sandboxes", ""); strings.Count(got, `"id"`) != 1 || !strings.Contains(got, id) {
+			t.Errorf("%s has %s", key, got)
+		}
+	}
+}
+
+func create(l *live, key string) string {
+	var info api.SandboxInfo
+	if err := json.Unmarshal([]byte(l.as(key, http.StatusCreated, "POST", "/v1/sandboxes", "")), &info); err != nil {
+		l.t.Fatal(err)
+	}
+	return info.ID
+}
+
+// answer is all that a client can see.
+type answer struct {
+	status int
+	body   string
+	header map[string]string
+}
+
+// ask makes a request and takes out of the answer what is of one request only.
+func (l *live) ask(key, method, path, body, id string) answer {
+	l.t.Helper()
+	res, err := l.request(l.t.Context(), key, method, path, strings.NewReader(body), "X-Request-Id", "r")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		l.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	a := answer{res.StatusCode, strings.ReplaceAll(string(raw), id, "ID"), map[string]string{}}
+	for name, v := range res.Header {
+		if name != "Date" {
+			a.header[name] = strings.Join(v, ",")
+		}
+	}
+	return a
+}
+
+// as is a request of somebody's that must be answered with a status.
+func (l *live) as(key string, want int, method, path, body string) string {
+	l.t.Helper()
+	a := l.ask(key, method, path, body, "\x00")
+	if a.status != want {
+		l.t.Fatalf("%s %s by %s: %d, want %d: %s", method, path, key, a.status, want, a.body)
+	}
+	return a.body
+}
