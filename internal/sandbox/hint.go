@@ -8,9 +8,10 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
-// nearlyAll of its memory is worth a hint: what holds memory begins to end things
-// a little above that.
-const nearlyAll = 0.8
+// littleMemory is what must be left of a sandbox's memory, or a fifth of it,
+// else it is worth a hint: the agent inside begins to end things when some
+// 100 MB are left.
+const littleMemory = 128 << 20
 
 // signs are how programs say that a limit refused them something.
 var signs = []struct {
@@ -76,11 +77,12 @@ func (m *Manager) strain(ctx context.Context, row store.Sandbox) string {
 		m.log.Debug("the use of a sandbox cannot be seen", "sandbox", row.ID, "error", err)
 		return ""
 	}
+	limit := int64(row.MemoryMB) << 20
 	b.seen.mu.Lock()
 	held := b.seen.held
 	b.seen.mu.Unlock()
 	switch {
-	case float64(u.MemoryBytes) > nearlyAll*float64(int64(row.MemoryMB)<<20):
+	case limit-u.MemoryBytes < max(littleMemory, limit/5):
 		return fmt.Sprintf("The sandbox uses %d of its %d MB of memory: more memory_mb may help.", u.MemoryBytes>>20, row.MemoryMB)
 	case held:
 		return fmt.Sprintf("The sandbox is held back by its limit of %g cores: more cpu may help.", row.CPU)

@@ -70,7 +70,7 @@ func (m *Manager) look(ctx context.Context, b *box) (api.Usage, driver.Process, 
 	}
 	if over := now.Sub(since); over >= cpuWindow {
 		u.CPUPercent = 100 * max(0, spent) / over.Seconds()
-		x.held = u.LimitHits.CPU-before.LimitHits.CPU > int64(over/(200*time.Millisecond)) // more than half of its periods
+		x.held = u.LimitHits.CPU-before.LimitHits.CPU > int64(over/(500*time.Millisecond)) // more than a fifth of its periods
 	} else if !before.At.IsZero() { // too short a time to tell; the next look counts from the last one
 		u.At, u.CPUSeconds = before.At, before.CPUSeconds
 	}
