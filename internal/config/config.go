@@ -55,6 +55,9 @@ type Config struct {
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
+	MetricsListen string
+	EventsMaxAge  time.Duration
+	EventsKeep    int
 	sources       map[string]string
 }
 
@@ -96,6 +99,9 @@ func (c *Config) settings() []setting {
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
+		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
+		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 	}
 }
 
@@ -121,6 +127,8 @@ func defaults(env Env) Config {
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
+		EventsMaxAge:  7 * 24 * time.Hour,
+		EventsKeep:    10_000,
 	}
 }
 
@@ -295,6 +303,12 @@ func (c *Config) check() error {
 	}
 	if c.DefaultTTL > c.MaxTTL {
 		return fault.InvalidField("default_ttl", "default_ttl (%s) is longer than max_ttl (%s)", c.DefaultTTL, c.MaxTTL)
+	}
+	if c.EventsMaxAge < time.Minute {
+		return fault.InvalidField("events_max_age", "events_max_age must be at least one minute, but is %s", c.EventsMaxAge)
+	}
+	if c.EventsKeep < 100 {
+		return fault.InvalidField("events_keep", "events_keep must be at least 100, but is %d", c.EventsKeep)
 	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")

@@ -15,6 +15,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -99,6 +100,15 @@ type Builder interface {
 type Fingerprinter interface {
 	Fingerprint(ctx context.Context) (string, error)
 }
+
+// Restorer is a driver that can say beforehand whether a snapshot can be
+// restored here. The error wraps ErrStale when another program or machine made it.
+type Restorer interface {
+	Restorable(ctx context.Context, snapshot string) error
+}
+
+// ErrStale is in the error of Prepare, too: the snapshot has to be made again.
+var ErrStale = errors.New("the snapshot was made for another version or machine")
 
 // RootOwner is a driver in whose sandboxes root is somebody else on the host: a
 // template's root filesystem is to be laid out with every owner and group

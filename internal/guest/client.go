@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
@@ -178,6 +179,9 @@ func (c *Client) send(ctx context.Context, in call) (resp *http.Response, done f
 	for k, v := range in.header {
 		req.Header[k] = v
 	}
+	if id := caller.From(ctx).RequestID; id != "" {
+		req.Header.Set(caller.Header, id)
+	}
 	if in.json != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -283,6 +287,9 @@ func (c *Client) refusal(resp *http.Response) error {
 		// What went wrong inside is for the log; the user gets its number.
 		e.Code, e.Err, e.Message = api.CodeInternal, errors.New(e.Message), "the agent in the sandbox failed"
 	}
+	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return rangeError(e, resp.Header.Get("Content-Range"))
+	}
 	return e
 }
 
@@ -318,7 +325,7 @@ func (c *Client) Warm(ctx context.Context, req guestapi.WarmRequest) (guestapi.W
 	if err != nil {
 		return out, err
 	}
-	if len(out.Imports) > maxEntries || len(out.Failed) > maxEntries {
+	if len(out.Imports) > maxImports || len(out.Failed) > maxImports {
 		return guestapi.WarmResponse{}, nonsense("%d imports", len(out.Imports)+len(out.Failed))
 	}
 	out.Version = plain(out.Version, maxName)

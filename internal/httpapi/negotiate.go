@@ -31,6 +31,19 @@ func wantsJSON(r *http.Request) bool {
 	return false
 }
 
+// attachAfter is the number of the last event that a client has: ?after=, or
+// what a browser's EventSource says when it takes up a broken stream.
+func attachAfter(r *http.Request) (int64, error) {
+	q, err := query(r)
+	if err != nil {
+		return 0, err
+	}
+	if after, err := natural(q, "after", 0); after != 0 || err != nil {
+		return after, err
+	}
+	return lastEventID(r)
+}
+
 // lastEventID is where a browser's EventSource takes up a broken stream.
 func lastEventID(r *http.Request) (int64, error) {
 	s := r.Header.Get("Last-Event-ID")

@@ -9,6 +9,7 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -26,6 +27,7 @@ type Sandboxes interface {
 	Metrics(ctx context.Context, owner, id string) (api.Metrics, error)
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
+	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
 }
 
 var _ Sandboxes = (*sandbox.Manager)(nil)
@@ -46,6 +48,14 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := checkCreate(&req); err != nil {
 		return err
+	}
+	switch keys := r.Header.Values("Idempotency-Key"); {
+	case len(keys) > 1:
+		return fault.InvalidField("Idempotency-Key", "Idempotency-Key is there %d times", len(keys))
+	case len(keys) == 1:
+		if req.IdempotencyKey = keys[0]; req.IdempotencyKey == "" {
+			return fault.InvalidField("Idempotency-Key", "Idempotency-Key is empty").WithHint("a UUID will do")
+		}
 	}
 	info, err := s.Sandboxes.Create(r.Context(), owner(r), req)
 	if err != nil {

@@ -24,6 +24,10 @@ var needs = map[string]auth.Scope{
 	"POST /v1/me/tokens":            auth.Admin,
 	"DELETE /v1/me/tokens/{prefix}": auth.Admin,
 
+	"GET /metrics":                  auth.Admin,
+	"GET /v1/events":                auth.Read,
+	"GET /v1/sandboxes/{id}/events": auth.Read,
+
 	"GET /v1/templates":        auth.Read,
 	"GET /v1/templates/builds": auth.Read,
 	"GET /v1/templates/{name}": auth.Read,
@@ -40,6 +44,7 @@ var needs = map[string]auth.Scope{
 
 	"POST /v1/sandboxes/{id}/exec":        auth.Run,
 	"POST /v1/sandboxes/{id}/exec/stream": auth.Run,
+	"GET /v1/sandboxes/{id}/exec/ws":      auth.Run,
 
 	"GET /v1/sandboxes/{id}/processes":                auth.Read,
 	"POST /v1/sandboxes/{id}/processes":               auth.Run,

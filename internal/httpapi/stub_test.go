@@ -13,6 +13,7 @@ import (
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -63,6 +64,9 @@ func (s *stub) Create(_ context.Context, owner string, req api.CreateSandboxRequ
 	if req.TTLSeconds != nil {
 		ttl = *req.TTLSeconds
 	}
+	if req.IdempotencyKey != "" {
+		owner += " once=" + req.IdempotencyKey
+	}
 	s.call("create %s template=%s ttl=%d", owner, req.Template, ttl)
 	if req.Template == "full" {
 		return api.SandboxInfo{}, fault.New(api.CodeNoCapacity, "no room")
@@ -107,6 +111,27 @@ func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), er
 		return nil, nil, err
 	}
 	return nil, nil, fault.New(api.CodeConflict, "the sandbox is paused")
+}
+
+func (s *stub) EventsOf(_ context.Context, owner, id string) (journal.Of, error) {
+	return journal.Of{Owner: owner, SandboxID: id}, s.known(id)
+}
+
+var lifeEvent = api.LifeEvent{ID: 7, Time: time.Unix(1700000000, 0).UTC(), SandboxID: "sb-1", Type: api.LifeReady, Payload: map[string]any{"path": "pool"}}
+
+func (s *stub) Last(_ context.Context, of journal.Of, limit int) ([]api.LifeEvent, error) {
+	s.call("events %s %s last %d", of.Owner, of.SandboxID, limit)
+	return []api.LifeEvent{lifeEvent}, nil
+}
+
+func (s *stub) After(_ context.Context, of journal.Of, after int64, limit int) ([]api.LifeEvent, error) {
+	s.call("events %s %s after %d", of.Owner, of.SandboxID, after)
+	return []api.LifeEvent{}, nil
+}
+
+func (s *stub) Follow(_ context.Context, of journal.Of, after int64, tail int) iter.Seq2[api.LifeEvent, error] {
+	s.call("follow %s %s after %d tail %d", of.Owner, of.SandboxID, after, tail)
+	return func(yield func(api.LifeEvent, error) bool) { yield(lifeEvent, nil) }
 }
 
 func (s *stub) Templates(context.Context) ([]api.TemplateInfo, error) {

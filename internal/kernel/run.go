@@ -97,8 +97,8 @@ func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, er
 
 // follow is one caller's view of an execution.
 type follow struct {
-	owner     string
 	s         *Service
+	owner     string
 	execution execution
 	link      guest.Link
 	timeout   time.Duration
@@ -124,7 +124,7 @@ func (f *follow) start(run guestapi.RunRequest) guest.Open {
 		run.After = after
 		events, err := c.Run(ctx, cid, run)
 		if cid == api.DefaultContext && errors.Is(err, fault.NotFound) {
-			if err := makeDefault(ctx, c); err != nil {
+			if err := f.s.makeDefault(ctx, f.owner, f.execution.sandbox, c); err != nil {
 				return nil, err
 			}
 			events, err = c.Run(ctx, cid, run)
@@ -154,6 +154,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
 				f.s.explain(ctx, f.owner, f.execution.sandbox, end.Execution)
 				f.ended = true
+				f.s.ended(f.owner, f.execution, end.Execution)
 				yield(end, nil)
 				return
 			}
@@ -169,6 +170,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 			e.Execution.ExecutionID = f.execution.id
 			f.s.explain(ctx, f.owner, f.execution.sandbox, e.Execution)
 			f.ended = true
+			f.s.ended(f.owner, f.execution, e.Execution)
 		case api.EventExit:
 			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
 		}

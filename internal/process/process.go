@@ -40,8 +40,14 @@ type Guests interface {
 	Guest(ctx context.Context, owner, sandboxID string) (*guest.Client, func(), error)
 }
 
+// Notes keeps what happens in a sandbox. It is sandbox.Manager.
+type Notes interface {
+	Note(owner, sandboxID, kind string, payload map[string]any)
+}
+
 // Config bounds commands. Zero values mean the defaults beside them.
 type Config struct {
+	Notes          Notes         // nil: nothing is noted
 	DefaultTimeout time.Duration // 60 s
 	MaxTimeout     time.Duration // 24 h; a request for more is invalid
 
@@ -73,13 +79,21 @@ func (s *Service) Close() { s.closed.Store(true) }
 
 // Exec runs a command and waits for its end. A command that fails or runs out
 // of time is an outcome, not an error. When the context ends first, the
-// command's whole group is killed.
+// command's whole session is killed. With an error comes what the command had
+// written until then.
 func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecRequest) (api.ExecResult, error) {
 	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
+	result := func(x api.Exit) (r api.ExecResult) {
+		r = api.ExecResult{ExitCode: x.Code, Signal: x.Signal, Reason: x.Reason, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath, Hint: x.Hint}
+		r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
+		r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
+		r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
+		return r
+	}
 	for e, err := range s.ExecStream(ctx, owner, sid, req) {
 		if err != nil {
-			return api.ExecResult{}, err
+			return result(api.Exit{}), err
 		}
 		switch e.Type {
 		case api.EventStdout:
@@ -93,15 +107,10 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 				stdout.Gap(e.Dropped)
 			}
 		case api.EventExit:
-			r := api.ExecResult{ExitCode: e.Exit.Code, DurationMS: e.Exit.DurationMS, TimedOut: e.Exit.Reason == "timeout", OutputPath: e.Exit.OutputPath,
-				Reason: e.Exit.Reason, Hint: e.Exit.Hint}
-			r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
-			r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
-			r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
-			return r, nil
+			return result(*e.Exit), nil
 		}
 	}
-	return api.ExecResult{}, fault.New(api.CodeInternal, "the command ended without saying how")
+	return result(api.Exit{}), fault.New(api.CodeInternal, "the command ended without saying how")
 }
 
 // ExecStream is Exec with the events as they happen: started, stdout, stderr,
@@ -171,6 +180,10 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 	link := func(ctx context.Context) (*guest.Client, func(), error) { return s.guests.Guest(ctx, owner, sid) }
 	p, err := startOnce(ctx, link, start)
 	if err != nil {
+		var f *fault.Error
+		if errors.As(err, &f) && f.Code == api.CodeRateLimited {
+			s.note(owner, sid, api.LifeLimitHit, map[string]any{"limit": "processes", "detail": f.Message})
+		}
 		return err
 	}
 	exited := false
@@ -188,8 +201,11 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 	for e, err := range guest.Follow(deadline, 0, link, open) {
 		if err != nil {
 			var ended *guest.EndedError
-			if errors.As(err, &ended) {
+			switch {
+			case errors.As(err, &ended):
 				exited = true
+			case deadline.Err() != nil && ctx.Err() == nil:
+				err = errNotEnded
 			}
 			return err
 		}
@@ -198,6 +214,7 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 			words.Add(e.Text)
 		case api.EventExit:
 			exited = true
+			s.noteExit(owner, sid, p.PID, e.Exit)
 			if s.cfg.Hint != nil && (e.Exit.Code != 0 || e.Exit.Reason != "exited") {
 				said, _ := words.Text("")
 				e.Exit.Hint = s.cfg.Hint(ctx, owner, sid, e.Exit.Reason, said)
@@ -208,6 +225,26 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 		}
 	}
 	return fault.New(api.CodeInternal, "the command ended without saying how")
+}
+
+func (s *Service) note(owner, sid, kind string, payload map[string]any) {
+	if s.cfg.Notes != nil {
+		s.cfg.Notes.Note(owner, sid, kind, payload)
+	}
+}
+
+// noteExit notes an end that the command did not choose.
+func (s *Service) noteExit(owner, sid string, pid int, x *api.Exit) {
+	payload := map[string]any{"pid": pid, "duration_ms": x.DurationMS}
+	switch x.Reason {
+	case "timeout":
+		s.note(owner, sid, api.LifeProcessTimeout, payload)
+	case "oom":
+		s.note(owner, sid, api.LifeProcessOOM, payload)
+	}
+	if x.StdoutDropped > 0 || x.StderrDropped > 0 {
+		s.note(owner, sid, api.LifeLimitHit, map[string]any{"limit": "output", "pid": pid, "detail": "the middle of a command's output was left out"})
+	}
 }
 
 var errNotEnded = fault.New(api.CodeTimeout, "the sandbox did not end the command at its deadline").

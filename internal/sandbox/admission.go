@@ -62,6 +62,13 @@ func (q *queue) wait(ctx context.Context) (done func(), err error) {
 // be seen in the host's memory yet.
 func (q *queue) working() int { return len(q.turns) }
 
+// waiting counts the creates that wait or work.
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.busy
+}
+
 // idle reports whether no create waits or works.
 func (q *queue) idle() bool {
 	q.mu.Lock()

@@ -9,8 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -117,8 +118,11 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	m.mu.Unlock()
 
 	var err error
-	if b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log}); err == nil {
-		b.inst, err = m.cfg.Driver.Adopt(ctx, b.id)
+	if b.link, err = m.listen(b); err == nil {
+		var inst driver.Instance
+		if inst, err = m.cfg.Driver.Adopt(ctx, b.id); err == nil {
+			b.holds(inst)
+		}
 	}
 	if errors.Is(err, context.Canceled) {
 		return err // this daemon ends already, the next one tries again
@@ -141,7 +145,7 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 		m.mu.Unlock()
 	}
 	m.log.Info("sandbox adopted", "sandbox", b.id, "state", row.State)
-	m.note(b.id, "adopted", string(row.State))
+	m.note(b, api.LifeAdopted, map[string]any{"state": string(row.State)})
 	return nil
 }
 

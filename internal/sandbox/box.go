@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/guest"
@@ -33,14 +35,18 @@ type box struct {
 
 	mu     sync.Mutex
 	row    store.Sandbox
-	calls  int       // in progress
-	usedAt time.Time // when the last call ended or began
-	saved  time.Time // what the store knows of usedAt
-	place  bool      // counts among MaxSandboxes
+	calls  int             // in progress
+	usedAt time.Time       // when the last call ended or began
+	saved  time.Time       // what the store knows of usedAt
+	place  bool            // counts among MaxSandboxes
+	runs   driver.Instance // what inst is, for those without the turn
+
+	events     *rate.Limiter
+	suppressed int // events since the last that was kept
 }
 
 func newBox(row store.Sandbox) *box {
-	return &box{id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, stop: func() {}}
+	return &box{id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, stop: func() {}, events: newEventLimit()}
 }
 
 // lock takes the turn, unless the context ends first.
@@ -69,6 +75,21 @@ func (b *box) get() store.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.row
+}
+
+// holds says which instance the box has from now on. The caller has the turn.
+func (b *box) holds(inst driver.Instance) {
+	b.inst = inst
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.runs = inst
+}
+
+// instance is the running sandbox, nil before it runs.
+func (b *box) instance() driver.Instance {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runs
 }
 
 // begin notes a call in progress if the sandbox can take one.
@@ -117,16 +138,6 @@ func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...s
 	defer b.mu.Unlock()
 	b.row = row
 	return nil
-}
-
-// note keeps an event. That it cannot is logged and disturbs nobody.
-func (m *Manager) note(id, kind, detail string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	e := store.Event{SandboxID: id, At: m.cfg.Now(), Type: kind, Detail: detail}
-	if err := m.cfg.Store.AddEvent(ctx, e); err != nil {
-		m.log.Warn("event not kept", "sandbox", id, "type", kind, "error", err)
-	}
 }
 
 func (m *Manager) info(row store.Sandbox) api.SandboxInfo {

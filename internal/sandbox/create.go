@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
@@ -26,9 +27,22 @@ const (
 	bootCold     = "cold"
 )
 
-// Create makes a sandbox and returns when its guest answers.
+// Create makes a sandbox and returns when its guest answers. With an
+// idempotency key it does so once.
 func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
+	if req.IdempotencyKey != "" {
+		return m.createOnce(ctx, owner, req)
+	}
+	return m.createNew(ctx, owner, req, nil)
+}
+
+func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSandboxRequest, o *once) (info api.SandboxInfo, failed error) {
 	began := time.Now()
+	defer func() {
+		if failed != nil {
+			m.cfg.Metrics.CreateFailed(string(fault.CodeOf(failed)))
+		}
+	}()
 	if err := m.started(ctx); err != nil {
 		return api.SandboxInfo{}, err
 	}
@@ -36,6 +50,7 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	w.once = o
 	if err := m.spacious(); err != nil {
 		return api.SandboxInfo{}, err
 	}
@@ -55,13 +70,14 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	if err != nil {
 		m.leavePlace(w.limits)
 		if m.life.Err() != nil {
-			return api.SandboxInfo{}, errClosed
+			err = errClosed
 		}
 		return api.SandboxInfo{}, err
 	}
 	row := b.get()
-	m.note(row.ID, "created", fmt.Sprintf("from %s, %s, in %.1f ms", row.Template, row.BootMode, row.BootMS))
-	m.log.Info("sandbox created", "sandbox", row.ID, "template", row.Template, "boot_mode", row.BootMode, "boot_ms", row.BootMS)
+	m.cfg.Metrics.Created(row.BootMode, time.Since(began))
+	m.note(b, api.LifeReady, map[string]any{"path": row.BootMode, "boot_ms": row.BootMS})
+	m.log.InfoContext(ctx, "sandbox created", "sandbox", row.ID, "template", row.Template, "boot_mode", row.BootMode, "boot_ms", row.BootMS)
 	return m.info(row), nil
 }
 
@@ -84,6 +100,9 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	if b, err := m.createFromPool(ctx, w, began); b != nil || err != nil { // filled in the meantime
 		return b, err
 	}
+	if name := w.template.Info.Name; m.fitsPool(w) && m.cfg.Pool[name].Restored > 0 {
+		m.cfg.Metrics.PoolMissed(name)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.CreateTimeout,
 		fault.New(api.CodeTimeout, "the sandbox was not ready within %s", m.cfg.CreateTimeout).WithHint("the server may be overloaded; try again"))
 	defer cancel()
@@ -100,6 +119,9 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	client, err := m.restore(ctx, b, w.limits)
 	if err == nil {
 		err = m.assign(ctx, b, client, w)
+	}
+	if err == nil {
+		err = m.remember(ctx, b, w)
 	}
 	if err == nil {
 		err = m.open(ctx, b, mode, began)
@@ -173,11 +195,15 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	if err != nil {
 		return m.abandon(ctx, b, err)
 	}
+	m.noteCreated(ctx, b)
 	var client *guest.Client
 	linkCtx, cancelLink := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancelLink()
 	if client, err = b.link.Client(linkCtx); err == nil {
 		err = m.assignIntroduced(ctx, b, client, w)
+	}
+	if err == nil {
+		err = m.remember(ctx, b, w)
 	}
 	if err == nil {
 		err = m.open(ctx, b, bootPool, began)
@@ -200,6 +226,7 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 		}
 		err := m.save(ctx, b, m.owned(b.get(), w), store.Prepared)
 		if err == nil {
+			m.noteCreated(ctx, b)
 			return b, bootPrepared, nil
 		}
 		err = m.abandon(ctx, b, err)
@@ -213,6 +240,14 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 // rowLimits are the limits in a row.
 func rowLimits(row store.Sandbox) driver.Limits {
 	return driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs}
+}
+
+// noteCreated says that a sandbox is somebody's from now on.
+func (m *Manager) noteCreated(ctx context.Context, b *box) {
+	row := b.get()
+	m.note(b, api.LifeCreated, caller.Payload(ctx, map[string]any{
+		"template": row.Template, "ttl_seconds": int(row.TTL / time.Second), "cpu": row.CPU, "memory_mb": row.MemoryMB, "disk_mb": row.DiskMB,
+	}))
 }
 
 // newRow is the row of a sandbox that nobody has asked for yet.
@@ -251,11 +286,14 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 		b.unlock()
 		return nil, err
 	}
+	if row.Owner != "" {
+		m.noteCreated(ctx, b)
+	}
 
 	ctx, cancel := b.stoppable(ctx)
 	defer cancel()
 	var err error
-	b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log})
+	b.link, err = m.listen(b)
 	if err == nil {
 		b.prepared, err = m.cfg.Driver.Prepare(ctx, driver.Spec{
 			ID: b.id, Hostname: b.id, Rootfs: t.Rootfs, Snapshot: t.Snapshot, LinkDir: m.linkDir(b.id), Programs: t.Programs,
@@ -263,11 +301,23 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 		})
 	}
 	if err != nil {
-		err = m.abandon(ctx, b, ours(err, "the sandbox could not be prepared"))
+		if isStale(err) {
+			err = errStale(t.Info.Name, err)
+		} else {
+			err = ours(err, "the sandbox could not be prepared")
+		}
+		err = m.abandon(ctx, b, err)
 		b.unlock()
 		return nil, err
 	}
 	return b, nil
+}
+
+// listen opens a box's link.
+func (m *Manager) listen(b *box) (*guest.Listener, error) {
+	return guest.Listen(guest.Options{
+		Dir: m.linkDir(b.id), SandboxID: b.id, Generation: b.get().Generation, Logger: m.log, Watcher: watcher{m, b},
+	})
 }
 
 // restore lets a prepared sandbox run and waits for its guest.
@@ -276,7 +326,8 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*g
 	if err != nil {
 		return nil, ours(err, "the sandbox could not be restored")
 	}
-	b.inst, b.prepared = inst, nil
+	b.holds(inst)
+	b.prepared = nil
 	go m.watch(b, inst)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -290,6 +341,9 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*g
 	if err != nil {
 		if c := context.Cause(ctx); c != nil {
 			err = c
+		}
+		if isStale(err) {
+			return nil, errStale(b.get().Template, err)
 		}
 		return nil, ours(err, "the agent in the sandbox did not call")
 	}
@@ -341,15 +395,15 @@ func (m *Manager) tell(ctx context.Context, b *box, client *guest.Client, req gu
 	if err != nil {
 		return ours(err, "the agent in the sandbox did not take its name")
 	}
-	m.log.Debug("guest assigned", "sandbox", b.id, "steps", resp.Steps)
+	m.log.DebugContext(ctx, "guest assigned", "sandbox", b.id, "steps", resp.Steps)
 	for _, s := range resp.Steps {
 		switch {
 		case s.OK:
 		case essential[s.Name]:
 			return fmt.Errorf("after the restore, step %s failed: %s", s.Name, s.Detail)
 		default:
-			m.log.Warn("a step after the restore failed", "sandbox", b.id, "step", s.Name, "detail", s.Detail)
-			m.note(b.id, "step_failed", s.Name+": "+s.Detail)
+			m.log.WarnContext(ctx, "a step after the restore failed", "sandbox", b.id, "step", s.Name, "detail", s.Detail)
+			m.note(b, api.LifeStepFailed, map[string]any{"step": s.Name, "detail": s.Detail})
 		}
 	}
 	return nil

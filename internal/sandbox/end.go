@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -15,7 +17,8 @@ const endTime = time.Minute // for everything that an end has to free
 // ending says why a sandbox ends.
 type ending struct {
 	reason string
-	detail string // for the operator
+	detail string         // for the operator
+	by     map[string]any // who killed it
 }
 
 func (e ending) state() store.State {
@@ -36,7 +39,7 @@ func (m *Manager) Kill(ctx context.Context, owner, id string) error {
 	if b == nil {
 		return m.forget(ctx, owner, id)
 	}
-	return m.kill(ctx, b, ending{reason: reasonKilled})
+	return m.kill(ctx, b, ending{reason: reasonKilled, by: caller.Payload(ctx, nil)})
 }
 
 // kill ends a box, also in the middle of its creation.
@@ -95,6 +98,7 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	if row.State == store.Stopping {
 		e = ending{reason: row.EndReason, detail: row.EndDetail} // the first reason is the true one
 	} else {
+		m.noteEnding(row, e)
 		was := row.State
 		row.State, row.EndReason, row.EndDetail = store.Stopping, e.reason, e.detail
 		if err := m.save(ctx, b, row, was); err != nil {
@@ -130,6 +134,18 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	return nil
 }
 
+// noteEnding says what ends a sandbox, before it is ended.
+func (m *Manager) noteEnding(row store.Sandbox, e ending) {
+	switch e.reason {
+	case reasonKilled:
+		m.noteRow(row, api.LifeKilled, e.by)
+	case reasonTTL:
+		m.noteRow(row, api.LifeExpired, map[string]any{"ttl_seconds": int(row.TTL / time.Second)})
+	case reasonOOM:
+		m.noteRow(row, api.LifeOOM, map[string]any{"memory_mb": row.MemoryMB})
+	}
+}
+
 func (m *Manager) free(ctx context.Context, b *box) error {
 	if b.inst != nil {
 		if err := b.inst.Stop(ctx); err != nil {
@@ -156,8 +172,15 @@ func (m *Manager) bury(ctx context.Context, row store.Sandbox, e ending, from ..
 	if err := m.cfg.Store.ReplaceSandbox(ctx, row, from...); err != nil {
 		return err
 	}
-	m.note(row.ID, "ended", e.reason+" "+e.detail)
-	m.log.Info("sandbox ended", "sandbox", row.ID, "reason", e.reason, "detail", e.detail)
+	payload := map[string]any{"reason": e.reason}
+	if words := reasonWords(e.reason); words != e.reason {
+		payload["detail"] = words
+	}
+	m.noteRow(row, api.LifeEnded, payload)
+	if row.Owner != "" {
+		m.cfg.Metrics.Ended(e.reason)
+	}
+	m.log.InfoContext(ctx, "sandbox ended", "sandbox", row.ID, "reason", e.reason, "detail", e.detail)
 	return nil
 }
 
@@ -190,7 +213,6 @@ func (m *Manager) died(b *box, exit driver.Exit) {
 	switch exit.Reason {
 	case "oom":
 		e.reason = reasonOOM
-		m.note(b.id, eventLimitHit, fmt.Sprintf("memory_mb: the sandbox was ended, its limit is %d MB", b.get().MemoryMB))
 	case "exited":
 		e.reason = reasonExited
 	}

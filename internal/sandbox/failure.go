@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/nearest"
@@ -80,6 +81,18 @@ func errUnsupported(field, what string) error {
 	e := fault.New(api.CodeUnsupported, "%s is not supported by this server yet", what)
 	e.Field = field
 	return e
+}
+
+// errStale is for a template that this program cannot restore.
+func errStale(template string, err error) error {
+	return fault.Wrap(err, api.CodeConflict, "the template %s was built for another version of PandaStack or another machine", template).
+		WithHint("rebuild it: pandastack template build %s", template)
+}
+
+// isStale tells whether a template has to be built again: the driver cannot
+// read its snapshot, or the agent in it speaks a language of the past.
+func isStale(err error) bool {
+	return errors.Is(err, driver.ErrStale) || errors.Is(err, guest.ErrProtocol)
 }
 
 // ours turns an error of the driver or the guest into one that is not the

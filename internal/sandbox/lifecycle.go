@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/store"
@@ -84,7 +86,9 @@ func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.Li
 	b.mu.Lock()
 	b.row.TTL, b.row.ExpiresAt = row.TTL, row.ExpiresAt
 	b.mu.Unlock()
-	m.note(id, "ttl", fmt.Sprintf("%s from now", ttl))
+	m.note(b, api.LifeLifecycleChanged, caller.Payload(ctx, map[string]any{
+		"ttl_seconds": int(ttl / time.Second), "expires_at": row.ExpiresAt.UTC().Format(time.RFC3339),
+	}))
 	return m.lifecycle(b), nil
 }
 
@@ -134,6 +138,10 @@ func (m *Manager) turnTo(ctx context.Context, owner, id string, from, to store.S
 	if err := m.save(ctx, b, row, from); err != nil {
 		return err
 	}
-	m.note(id, string(to), "")
+	kind := api.LifePaused
+	if to == store.Running {
+		kind = api.LifeResumed
+	}
+	m.note(b, kind, caller.Payload(ctx, nil))
 	return nil
 }

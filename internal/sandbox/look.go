@@ -174,7 +174,7 @@ func (m *Manager) tellHits(b *box, h api.LimitHits) {
 	if x.adopted {
 		x.adopted, x.told = false, h
 	}
-	var events []string
+	var events []map[string]any
 	for _, l := range []struct {
 		name  string
 		told  *int64
@@ -198,15 +198,11 @@ func (m *Manager) tellHits(b *box, h api.LimitHits) {
 			x.toldAt = map[string]time.Time{}
 		}
 		x.toldAt[l.name] = now
-		events = append(events, l.name+": "+l.words)
+		events = append(events, map[string]any{"limit": l.name, "hits": l.now, "detail": l.words})
 	}
 	x.mu.Unlock()
 	for _, e := range events {
-		m.note(b.id, eventLimitHit, e)
-		m.log.Info("a sandbox met a limit", "sandbox", b.id, "limit", e)
+		m.note(b, api.LifeLimitHit, e)
+		m.log.Info("a sandbox met a limit", "sandbox", b.id, "limit", e["limit"], "detail", e["detail"])
 	}
 }
-
-// eventLimitHit is the type of events about limits. The detail begins with the
-// name of the limit, as a create has it.
-const eventLimitHit = "limit_hit"

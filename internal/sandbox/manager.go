@@ -46,7 +46,9 @@ type Store interface {
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
-	AddEvent(ctx context.Context, e store.Event) error
+	AddCreate(ctx context.Context, c store.Create) error
+	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
+	PurgeCreates(ctx context.Context, before time.Time) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -57,6 +59,8 @@ type Config struct {
 	Driver    driver.Driver
 	Store     Store
 	Templates Templates
+	Journal   Journal // nil keeps no events
+	Metrics   Metrics // nil counts nothing
 	Logger    *slog.Logger
 	Now       func() time.Time     // the wall clock; time.Now
 	Elapsed   func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
@@ -118,6 +122,12 @@ func (c *Config) fill() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Journal == nil {
+		c.Journal = noJournal{}
+	}
+	if c.Metrics == nil {
+		c.Metrics = noMetrics{}
 	}
 	switch {
 	case c.Now == nil:
@@ -186,6 +196,7 @@ type Manager struct {
 	log   *slog.Logger
 	queue *queue
 	tmpls *templateCache
+	onces rooms // of idempotency keys
 
 	ready  chan struct{} // closed when adoption is done
 	life   context.Context

@@ -164,6 +164,7 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 		return true, m.discard(ctx, b)
 	}
 	if !m.quiet() {
+		m.cfg.Metrics.PoolYielded()
 		return false, nil
 	}
 	if ok, _, err := m.roomy(2); err != nil || !ok {
@@ -177,12 +178,25 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 		have := m.poolOf(t.Info)
 		switch {
 		case have.Restored < want.Restored:
-			return true, m.addRestored(ctx, t)
+			return true, m.filled(t, "restored", m.addRestored(ctx, t))
 		case have.Prepared < want.Prepared:
-			return true, m.addPrepared(ctx, t)
+			return true, m.filled(t, "prepared", m.addPrepared(ctx, t))
 		}
 	}
 	return false, nil
+}
+
+// filled counts what came into a pool, or did not.
+func (m *Manager) filled(t Template, kind string, err error) error {
+	if m.life.Err() != nil {
+		return err // it was undone because the daemon ends
+	}
+	result := "added"
+	if err != nil {
+		result = "failed"
+	}
+	m.cfg.Metrics.PoolFilled(t.Info.Name, kind, result)
+	return err
 }
 
 func (m *Manager) poolOf(t api.TemplateInfo) PoolSize {

@@ -35,6 +35,7 @@ type wish struct {
 	metadata map[string]string
 	envs     map[string]string
 	reseed   bool
+	once     *once // nil without an idempotency key
 }
 
 // limitsOf are those of a sandbox whose creator names none.

@@ -51,7 +51,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	for _, row := range stuck {
 		g.Go(func() error { return m.retry(ctx, row) })
 	}
-	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention))}
+	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention)), m.cfg.Store.PurgeCreates(ctx, now.Add(-idempotent))}
 	return errors.Join(errs...)
 }
 
@@ -93,6 +93,7 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	case err != nil:
 		m.log.Error("the store does not know that a sandbox expires", "sandbox", row.ID, "error", err)
 	}
+	m.noteEnding(b.get(), ending{reason: reasonTTL})
 	b.mu.Lock()
 	b.row.State, b.row.EndReason = store.Stopping, reasonTTL
 	b.mu.Unlock()

@@ -81,6 +81,7 @@ var (
 	_ driver.Builder       = (*Driver)(nil)
 	_ driver.Snapshotter   = (*Driver)(nil)
 	_ driver.Pauser        = (*Driver)(nil)
+	_ driver.Restorer      = (*Driver)(nil)
 	_ driver.RootOwner     = (*Driver)(nil)
 	_ driver.Fingerprinter = (*Driver)(nil)
 )

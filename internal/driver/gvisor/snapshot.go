@@ -120,10 +120,16 @@ func (d *Driver) readMark(ctx context.Context, dir string) (m mark, err error) {
 		return m, err
 	}
 	if m.Made != here {
-		return m, fault.New("conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
+		return m, fault.Wrap(driver.ErrStale, "conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
 			WithHint("build the template again")
 	}
 	return m, nil
+}
+
+// Restorable implements driver.Restorer.
+func (d *Driver) Restorable(ctx context.Context, snapshot string) error {
+	_, err := d.readMark(ctx, snapshot)
+	return err
 }
 
 // Fingerprint implements driver.Fingerprinter.
