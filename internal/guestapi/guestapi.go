@@ -101,8 +101,9 @@ type Health struct {
 	Busy      bool  `json:"busy"` // a cell or process of ours is running
 	// MemoryHits is how often memory was short: a cell got a MemoryError, the largest
 	// context or command was ended, or another context was refused.
-	MemoryHits int64          `json:"memory_hits"`
-	Detail     map[string]any `json:"detail,omitempty"`
+	MemoryHits  int64          `json:"memory_hits"`
+	MemoryBytes int64          `json:"memory_bytes"` // in use, as the sandbox's own kernel counts it
+	Detail      map[string]any `json:"detail,omitempty"`
 }
 
 // AssignRequest makes a restored copy into this sandbox. It may come again: once

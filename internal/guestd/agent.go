@@ -115,6 +115,10 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) busy() bool { return a.kernels.Busy() || a.processes.running() > 0 }
 
 func (a *Agent) health() guestapi.Health {
+	used, _, err := a.cfg.Memory()
+	if err != nil {
+		a.log.Warn("the memory in use is not known", "error", err)
+	}
 	return guestapi.Health{
 		Ready:     !a.warming.Load(),
 		UptimeMS:  time.Since(a.started).Milliseconds(),
@@ -122,7 +126,8 @@ func (a *Agent) health() guestapi.Health {
 		Processes: a.processes.running(),
 		Busy:      a.busy(),
 
-		MemoryHits: a.watchdog.hits.Load() + a.kernels.Short(),
+		MemoryBytes: used,
+		MemoryHits:  a.watchdog.hits.Load() + a.kernels.Short(),
 		Detail: map[string]any{
 			"boot_id":    a.bootID,
 			"generation": a.generation.Load(),

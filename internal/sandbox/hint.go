@@ -79,11 +79,11 @@ func (m *Manager) strain(ctx context.Context, row store.Sandbox) string {
 	}
 	limit := int64(row.MemoryMB) << 20
 	b.seen.mu.Lock()
-	held := b.seen.held
+	held, used := b.seen.held, max(u.MemoryBytes, b.seen.inside) // the guest counts pages that a restore has not brought yet
 	b.seen.mu.Unlock()
 	switch {
-	case limit-u.MemoryBytes < max(littleMemory, limit/5):
-		return fmt.Sprintf("The sandbox uses %d of its %d MB of memory: more memory_mb may help.", u.MemoryBytes>>20, row.MemoryMB)
+	case limit-used < max(littleMemory, limit/5):
+		return fmt.Sprintf("The sandbox uses %d of its %d MB of memory: more memory_mb may help.", used>>20, row.MemoryMB)
 	case held:
 		return fmt.Sprintf("The sandbox is held back by its limit of %g cores: more cpu may help.", row.CPU)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -27,6 +28,7 @@ type seen struct {
 	process driver.Process
 	looked  time.Time     // the last look of the loop
 	held    bool          // by its limit of CPU, between the last two looks
+	inside  int64         // memory in use as the guest counts it
 	adopted bool          // what was met before is in its events already
 	told    api.LimitHits // of which there are events
 	toldAt  map[string]time.Time
@@ -51,7 +53,7 @@ func (m *Manager) look(ctx context.Context, b *box) (api.Usage, driver.Process, 
 		}
 		return api.Usage{}, driver.Process{}, err
 	}
-	memory, heard := m.askMemoryHits(ctx, b, row.State)
+	health, heard := m.askGuest(ctx, b, row.State)
 
 	x := &b.seen
 	x.mu.Lock()
@@ -59,7 +61,7 @@ func (m *Manager) look(ctx context.Context, b *box) (api.Usage, driver.Process, 
 	now, before := m.cfg.Now(), x.usage
 	u := api.Usage{
 		At: now, CPUPercent: before.CPUPercent, CPUSeconds: s.CPUSeconds, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Tasks,
-		LimitHits: api.LimitHits{CPU: s.Throttled, CPUSeconds: s.ThrottledSeconds, MemoryMB: memory, DiskMB: s.DiskRefused, PIDs: s.TasksRefused},
+		LimitHits: api.LimitHits{CPU: s.Throttled, CPUSeconds: s.ThrottledSeconds, MemoryMB: health.MemoryHits, DiskMB: s.DiskRefused, PIDs: s.TasksRefused},
 	}
 	if !heard {
 		u.LimitHits.MemoryMB = before.LimitHits.MemoryMB
@@ -74,30 +76,28 @@ func (m *Manager) look(ctx context.Context, b *box) (api.Usage, driver.Process, 
 	} else if !before.At.IsZero() { // too short a time to tell; the next look counts from the last one
 		u.At, u.CPUSeconds = before.At, before.CPUSeconds
 	}
-	x.usage, x.process = u, s.Process
+	x.usage, x.process, x.inside = u, s.Process, health.MemoryBytes
 	u.At, u.CPUSeconds = now, s.CPUSeconds
 	return u, s.Process, nil
 }
 
-// askMemoryHits asks the guest how often memory was short. It alone knows, and
-// by lying it can only spoil its own count. A guest that is busy is not waited
-// for, and being asked is no sign of life.
-func (m *Manager) askMemoryHits(ctx context.Context, b *box, state store.State) (int64, bool) {
+// askGuest asks what only the guest knows of its memory. By lying it can only
+// spoil its own counts and hints. A guest that is busy is not waited for, and
+// being asked is no sign of life.
+func (m *Manager) askGuest(ctx context.Context, b *box, state store.State) (h guestapi.Health, ok bool) {
 	if state != store.Running || b.link == nil {
-		return 0, false
+		return h, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, guestLook)
 	defer cancel()
 	client, err := b.link.Client(ctx)
 	if err == nil {
-		h, herr := client.Health(ctx)
-		if herr == nil {
-			return h.MemoryHits, true
-		}
-		err = herr
+		h, err = client.Health(ctx)
 	}
-	m.log.Debug("a guest does not say how often memory was short", "sandbox", b.id, "error", err)
-	return 0, false
+	if err != nil {
+		m.log.Debug("a guest does not say how it is", "sandbox", b.id, "error", err)
+	}
+	return h, err == nil
 }
 
 // Metrics tells what a sandbox may use and uses.
