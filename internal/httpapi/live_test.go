@@ -229,7 +229,7 @@ func TestFiles(t *testing.T) {
 	}
 	l.do(200, "GET", path+"/fs/dir", "")
 	l.do(200, "PUT", path+"/fs?path=/log", "one\n")
-	l.do(200, "PUT", path+"/fs?path=/log&append=1", "two\n")
+	l.do(200, "POST", path+"/fs?path=/log", "two\n", "Content-Type", "application/octet-stream")
 	if got := l.do(200, "GET", path+"/fs?path=/log", ""); got != "one\ntwo\n" {
 		t.Errorf("appended: %q", got)
 	}

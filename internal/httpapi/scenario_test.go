@@ -207,8 +207,14 @@ func TestSandboxes(t *testing.T) {
 		{name: "create with no room", method: "POST", path: "/v1/sandboxes", body: `{"template":"full"}`, status: 503, code: api.CodeNoCapacity, calls: []string{"create ann template=full ttl=-1"}, check: header("Retry-After", "1")},
 		{name: "create with too large a body", method: "POST", path: "/v1/sandboxes", body: `{"template":"` + strings.Repeat("x", maxBody) + `"}`, status: 413, code: api.CodeTooLarge},
 
-		{name: "list is a bare array", method: "GET", path: "/v1/sandboxes", status: 200, want: []string{"[]\n"}, calls: []string{"list ann map[]  0"}},
-		{name: "list filtered", method: "GET", path: "/v1/sandboxes?metadata.team=a&status=running&limit=3", status: 200, calls: []string{"list ann map[team:a] running 3"}},
+		{name: "list is a bare array", method: "GET", path: "/v1/sandboxes", status: 200, want: []string{"[]\n"}, calls: []string{"list ann map[]   0 "}, check: header("X-Next-Cursor", "")},
+		{name: "list filtered", method: "GET", path: "/v1/sandboxes?metadata.team=a&status=running&template=base&limit=3&cursor=x", status: 200, calls: []string{"list ann map[team:a] running base 3 x"}},
+		{name: "list a page that is not the last", method: "GET", path: "/v1/sandboxes?limit=1&metadata.a%20b=%26", status: 200, want: []string{`[{"id":"sb-1"`}, calls: []string{"list ann map[a b:&]   1 "}, check: func(t *testing.T, res *httptest.ResponseRecorder) {
+			header("X-Next-Cursor", "next")(t, res)
+			header("Link", `</v1/sandboxes?cursor=next&limit=1&metadata.a+b=%26>; rel="next"`)(t, res)
+		}},
+		{name: "list too long a page", method: "GET", path: "/v1/sandboxes?limit=1001", status: 400, code: api.CodeInvalid, field: "limit"},
+		{name: "list with a pair twice", method: "GET", path: "/v1/sandboxes?metadata.a=1&metadata.a=2", status: 400, code: api.CodeInvalid, field: "metadata"},
 		{name: "list with a bad limit", method: "GET", path: "/v1/sandboxes?limit=-3", status: 400, code: api.CodeInvalid, field: "limit"},
 		{name: "list with a bad status", method: "GET", path: "/v1/sandboxes?status=asleep", status: 400, code: api.CodeInvalid, field: "status"},
 		{name: "list with a broken query", method: "GET", path: "/v1/sandboxes?limit=%zz", status: 400, code: api.CodeInvalid, field: "query"},
@@ -322,7 +328,7 @@ func TestPathsAreChecked(t *testing.T) {
 		{"long", "?path=/" + strings.Repeat("x", maxPath)},
 	} {
 		for _, route := range []struct{ method, path string }{
-			{"GET", fs}, {"PUT", fs}, {"DELETE", fs}, {"GET", fs + "/stat"},
+			{"GET", fs}, {"PUT", fs}, {"POST", fs}, {"DELETE", fs}, {"GET", fs + "/stat"},
 		} {
 			list = append(list, scenario{
 				name: bad.name + " " + route.method + " " + route.path, method: route.method, path: route.path + bad.query,
@@ -335,7 +341,6 @@ func TestPathsAreChecked(t *testing.T) {
 		scenario{name: "move from", method: "POST", path: fs + "/move", body: `{"from":"x","to":"/y"}`, status: 400, code: api.CodeInvalid, field: "from"},
 		scenario{name: "move to", method: "POST", path: fs + "/move", body: `{"from":"/x","to":""}`, status: 400, code: api.CodeInvalid, field: "to"},
 		scenario{name: "mode", method: "PUT", path: fs + "?path=/x&mode=rw", status: 400, code: api.CodeInvalid, field: "mode"},
-		scenario{name: "append", method: "PUT", path: fs + "?path=/x&append=maybe", status: 400, code: api.CodeInvalid, field: "append"},
 		scenario{name: "listing after a path", method: "GET", path: fs + "/dir?path=/x&after=a/b", status: 400, code: api.CodeInvalid, field: "after"},
 		scenario{name: "listing of too many", method: "GET", path: fs + "/dir?path=/x&limit=10001", status: 400, code: api.CodeInvalid, field: "limit"},
 		scenario{name: "recursive", method: "DELETE", path: fs + "?path=/x&recursive=yes", status: 400, code: api.CodeInvalid, field: "recursive"},

@@ -56,6 +56,7 @@ var needs = map[string]auth.Scope{
 	"POST /v1/sandboxes/{id}/processes/{pid}/signal":  auth.Run,
 
 	"GET /v1/sandboxes/{id}/fs":       auth.Read,
+	"POST /v1/sandboxes/{id}/fs":      auth.Run,
 	"PUT /v1/sandboxes/{id}/fs":       auth.Run,
 	"DELETE /v1/sandboxes/{id}/fs":    auth.Run,
 	"GET /v1/sandboxes/{id}/fs/stat":  auth.Read,

@@ -117,6 +117,7 @@ func (s *Server) routes() {
 
 	locked("GET /v1/sandboxes/{id}/fs", ofPath(s.readFile))
 	locked("PUT /v1/sandboxes/{id}/fs", s.writeFile)
+	locked("POST /v1/sandboxes/{id}/fs", s.appendFile)
 	locked("DELETE /v1/sandboxes/{id}/fs", ofPath(s.removeFile))
 	locked("GET /v1/sandboxes/{id}/fs/stat", ofPath(s.statFile))
 	locked("GET /v1/sandboxes/{id}/fs/dir", s.listDir)

@@ -78,9 +78,12 @@ func (s *stub) Get(_ context.Context, _, id string) (api.SandboxInfo, error) {
 	return info, s.known(id)
 }
 
-func (s *stub) List(_ context.Context, owner string, f sandbox.ListFilter) ([]api.SandboxInfo, error) {
-	s.call("list %s %v %s %d", owner, f.Metadata, f.Status, f.Limit)
-	return nil, nil
+func (s *stub) Page(_ context.Context, owner string, f sandbox.ListFilter) ([]api.SandboxInfo, string, error) {
+	s.call("list %s %v %s %s %d %s", owner, f.Metadata, f.Status, f.Template, f.Limit, f.Cursor)
+	if f.Limit == 1 {
+		return []api.SandboxInfo{info}, "next", nil
+	}
+	return nil, "", nil
 }
 
 func (s *stub) Kill(_ context.Context, _, id string) error {

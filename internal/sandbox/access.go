@@ -12,20 +12,9 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
-// ListFilter narrows a list. Zero values mean everything.
-type ListFilter struct {
-	Metadata map[string]string // each pair must match
-	Status   api.Status
-	Limit    int
-}
-
-// shown are the states that a list holds. What was killed or expired is gone;
-// what ended by itself is shown with its reason until it is deleted.
-var shown = []store.State{store.Creating, store.Running, store.Paused, store.Stopping, store.Failed}
-
 // find gives the box of a sandbox, nil when only its row may be left. What
-// belongs to somebody else does not exist: like an id that never was, it gives
-// nil, and the row that is then looked for is not found.
+// belongs to somebody else does not exist, and is looked for as long as an id
+// that never was, so that time tells nothing either.
 func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if err := m.started(ctx); err != nil {
 		return nil, err
@@ -36,7 +25,10 @@ func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	}
 	switch row := b.get(); {
 	case owner != "" && row.Owner != owner:
-		return nil, nil
+		if _, err := m.row(ctx, owner, id); err != nil {
+			return nil, err
+		}
+		return nil, m.unknown(owner, id) // it is being claimed, and nobody was told its id yet
 	case row.State == store.Prepared || row.State == store.Pooled:
 		return nil, m.unknown(owner, id)
 	}
@@ -88,55 +80,6 @@ func (m *Manager) Get(ctx context.Context, owner, id string) (api.SandboxInfo, e
 		return api.SandboxInfo{}, errState(row)
 	}
 	return m.info(row), nil
-}
-
-// List describes the sandboxes of an owner, the newest first.
-func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.SandboxInfo, error) {
-	if err := m.started(ctx); err != nil {
-		return nil, err
-	}
-	states := shown
-	if f.Status != "" {
-		states = nil
-		for _, s := range shown {
-			if status(s) == f.Status {
-				states = []store.State{s}
-			}
-		}
-		if states == nil {
-			return nil, fault.InvalidField("status", "status must be one of creating, running, paused, stopping and failed, but is %.40q", f.Status)
-		}
-	}
-	if f.Limit < 0 {
-		return nil, fault.InvalidField("limit", "limit must not be negative, but is %d", f.Limit)
-	}
-	rows, err := m.cfg.Store.SandboxesOf(ctx, owner, states...)
-	if err != nil {
-		return nil, err
-	}
-	out := []api.SandboxInfo{}
-	for _, row := range rows {
-		if b := m.box(row.ID); b != nil && row.State != store.Stopping && b.get().State == store.Stopping {
-			continue // it is ending, and the store could not be told yet
-		}
-		if !matches(row.Metadata, f.Metadata) {
-			continue
-		}
-		if f.Limit > 0 && len(out) == f.Limit {
-			break
-		}
-		out = append(out, m.info(row))
-	}
-	return out, nil
-}
-
-func matches(have, want map[string]string) bool {
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // Guest gives the link to a sandbox's guest for one call. The function must be

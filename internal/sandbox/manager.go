@@ -42,6 +42,7 @@ type Store interface {
 	Touch(ctx context.Context, id string, at time.Time) error
 	Shift(ctx context.Context, by time.Duration) error
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	List(ctx context.Context, q store.Query) ([]store.Sandbox, error)
 	SandboxesOf(ctx context.Context, owner string, states ...store.State) ([]store.Sandbox, error)
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)

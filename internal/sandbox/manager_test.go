@@ -303,6 +303,10 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		{api.CreateSandboxRequest{Envs: map[string]string{"A": "\x00"}}, api.CodeInvalid, "envs.A"},
 		{api.CreateSandboxRequest{Metadata: map[string]string{"": "x"}}, api.CodeInvalid, "metadata"},
 		{api.CreateSandboxRequest{Metadata: map[string]string{"k": strings.Repeat("x", 5000)}}, api.CodeInvalid, "metadata.k"},
+		{api.CreateSandboxRequest{Metadata: map[string]string{"a\x00b": "x"}}, api.CodeInvalid, "metadata"},
+		{api.CreateSandboxRequest{Metadata: map[string]string{"a\nb": "x"}}, api.CodeInvalid, "metadata"},
+		{api.CreateSandboxRequest{Metadata: map[string]string{"k": "a\x00b"}}, api.CodeInvalid, "metadata.k"},
+		{api.CreateSandboxRequest{Metadata: manyPairs(65)}, api.CodeInvalid, "metadata"},
 		{api.CreateSandboxRequest{Template: "code-interpeter"}, api.CodeNotFound, "template"},
 	} {
 		_, err := r.Create(context.Background(), "ann", tc.req)
@@ -315,6 +319,14 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		}
 	}
 	r.clean()
+}
+
+func manyPairs(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprint(i)] = "x"
+	}
+	return out
 }
 
 func TestPoolIsClaimedAndRefilled(t *testing.T) {
@@ -908,37 +920,6 @@ func TestStopIsTriedAgain(t *testing.T) {
 	r.clean()
 	if _, err := r.Get(ctx, "ann", info.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("afterwards: %v", err)
-	}
-}
-
-func TestListFilters(t *testing.T) {
-	r := newRig(t, nil)
-	ctx := context.Background()
-	a := r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "1", "x": "y"}})
-	r.clock.advance(time.Second)
-	b := r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "2"}})
-	for _, tc := range []struct {
-		f    sandbox.ListFilter
-		want []string
-	}{
-		{sandbox.ListFilter{}, []string{b.ID, a.ID}},
-		{sandbox.ListFilter{Limit: 1}, []string{b.ID}},
-		{sandbox.ListFilter{Metadata: map[string]string{"run": "1"}}, []string{a.ID}},
-		{sandbox.ListFilter{Metadata: map[string]string{"run": "1", "x": "z"}}, nil},
-		{sandbox.ListFilter{Status: api.StatusPaused}, nil},
-		{sandbox.ListFilter{Status: api.StatusRunning}, []string{b.ID, a.ID}},
-	} {
-		list, err := r.List(ctx, "ann", tc.f)
-		var got []string
-		for _, s := range list {
-			got = append(got, s.ID)
-		}
-		if err != nil || !slices.Equal(got, tc.want) {
-			t.Errorf("%+v: %q, %v, want %q", tc.f, got, err, tc.want)
-		}
-	}
-	if _, err := r.List(ctx, "ann", sandbox.ListFilter{Status: "sleeping"}); !errors.Is(err, fault.Invalid) {
-		t.Errorf("an unknown status: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
@@ -142,6 +143,12 @@ func checkPairs(field string, pairs map[string]string) error {
 	for k, v := range pairs {
 		if k == "" || len(k) > maxPairKey {
 			return fault.InvalidField(field, "a key in %s must have 1 to %d bytes: %.40q", field, maxPairKey, k)
+		}
+		if strings.ContainsFunc(k, unicode.IsControl) {
+			return fault.InvalidField(field, "a key in %s holds a control character: %.40q", field, k)
+		}
+		if strings.Contains(v, "\x00") {
+			return fault.InvalidField(field+"."+k, "the value of %s.%s holds a NUL byte", field, k)
 		}
 		if len(v) > maxPairValue {
 			return fault.InvalidField(field+"."+k, "the value of %s.%s has %d bytes; at most %d are kept", field, k, len(v), maxPairValue)
