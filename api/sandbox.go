@@ -49,6 +49,7 @@ type SandboxInfo struct {
 	Usage              *Usage            `json:"usage,omitempty"` // in the answer of GET …/{id}, while it lives
 	Metadata           map[string]string `json:"metadata,omitempty"`
 	FromSnapshot       string            `json:"from_snapshot,omitempty"`
+	ForkedFrom         string            `json:"forked_from,omitempty"` // the sandbox that it is a copy of
 	Persistent         bool              `json:"persistent"`
 	TTLSeconds         int               `json:"ttl_seconds"`
 	IdleTimeoutSeconds int               `json:"idle_timeout_seconds,omitempty"`

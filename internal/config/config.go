@@ -55,6 +55,8 @@ type Config struct {
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
+	HibernatedFor time.Duration
+	StopHibernate time.Duration
 	MetricsListen string
 	EventsMaxAge  time.Duration
 	EventsKeep    int
@@ -90,7 +92,7 @@ func (c *Config) settings() []setting {
 		{"max_disk_mb", number(&c.MaxDisk), "Disk that one sandbox may ask for, in MB; 0: what is free of the host's when the daemon starts, without the reserve."},
 		{"max_pids", number(&c.MaxPIDs), "Processes and threads that one sandbox may ask for; at least 16."},
 		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB; 0: none."},
-		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates leave alone, in MB; 0: none."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates, snapshots and hibernation leave alone, in MB; 0: none."},
 		{"cpu_overcommit", decimal(&c.CPUOver), "How many times the host's cores all sandboxes' limits may add up to; 1: each always has its whole limit, 0: not added up."},
 		{"memory_overcommit", decimal(&c.MemoryOver), "The same for the host's memory without the reserve. What is really free is looked at besides, at each create."},
 		{"disk_overcommit", decimal(&c.DiskOver), "The same for the host's free disk without the reserve."},
@@ -99,6 +101,8 @@ func (c *Config) settings() []setting {
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+		{"hibernated_for", duration(&c.HibernatedFor), "How long a hibernated sandbox is kept; then it is ended."},
+		{"stop_hibernate", duration(&c.StopHibernate), "How long hibernating the persistent sandboxes may take when the daemon is told to stop; what is not done by then goes on running. \"0s\": none is hibernated."},
 		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
 		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
@@ -127,6 +131,8 @@ func defaults(env Env) Config {
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
+		HibernatedFor: 30 * 24 * time.Hour,
+		StopHibernate: 10 * time.Second,
 		EventsMaxAge:  7 * 24 * time.Hour,
 		EventsKeep:    10_000,
 	}

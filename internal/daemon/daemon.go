@@ -176,6 +176,11 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			srv.Close()
 		}
 	}
+	sleeping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.StopHibernate)
+	defer cancel()
+	if herr := manager.HibernateAll(sleeping); herr != nil { // they run on, and the next daemon finds them
+		log.Error("not every persistent sandbox could be hibernated", "error", herr)
+	}
 	stopManager()
 	<-managed
 	<-tidied

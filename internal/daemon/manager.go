@@ -38,6 +38,8 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
 		Overcommit:    sandbox.Overcommit{CPU: cfg.CPUOver, Memory: cfg.MemoryOver, Disk: cfg.DiskOver},
+		ImageDir:      filepath.Join(cfg.DataDir, "images"),
+		HibernatedFor: cfg.HibernatedFor,
 		Pool:          pools,
 	}
 }

@@ -94,7 +94,7 @@ func Listen(opts Options) (*Listener, error) {
 	}
 	l := &Listener{
 		opts:    opts,
-		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
+		log:     opts.Logger.With("sandbox", opts.SandboxID),
 		ln:      ln,
 		slot:    make(chan struct{}, handshakesMax),
 		done:    make(chan struct{}),
@@ -153,6 +153,20 @@ func (l *Listener) Client(ctx context.Context) (*Client, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// Renumber changes the generation that guests are told from now on. It is for
+// one that nobody has called yet.
+func (l *Listener) Renumber(generation int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opts.Generation = generation
+}
+
+func (l *Listener) generation() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opts.Generation
 }
 
 // Close ends the link and frees the socket; the folder stays.
@@ -271,13 +285,14 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return err
 	}
-	if err := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Generation: l.opts.Generation}); err != nil {
+	generation := l.generation()
+	if err := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Generation: generation}); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	client, err := newClient(conn, l.opts.SandboxID, l.opts.Generation)
+	client, err := newClient(conn, l.opts.SandboxID, generation)
 	if err != nil {
 		return err
 	}
@@ -285,7 +300,7 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		client.Close()
 		return nil
 	}
-	l.log.Debug("guest linked", "boot_id", hello.BootID, "last_generation", hello.Generation)
+	l.log.Debug("guest linked", "generation", generation, "boot_id", hello.BootID, "last_generation", hello.Generation)
 	return nil
 }
 

@@ -26,6 +26,13 @@ type Sandboxes interface {
 	Pause(ctx context.Context, owner, id string) error
 	Resume(ctx context.Context, owner, id string) error
 	Metrics(ctx context.Context, owner, id string) (api.Metrics, error)
+	Hibernate(ctx context.Context, owner, id string, req api.CarryRequest) error
+	Wake(ctx context.Context, owner, id string) error
+	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
+	Snapshots(ctx context.Context, owner, sandboxID string) ([]api.Snapshot, error)
+	GetSnapshot(ctx context.Context, owner, id string) (api.Snapshot, error)
+	PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, owner, id string) error
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)

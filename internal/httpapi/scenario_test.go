@@ -399,3 +399,34 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 		t.Error("the table is not the contract's")
 	}
 }
+
+func TestSnapshots(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "take with an empty body", method: "POST", path: path + "/snapshots", status: 201, want: []string{`"id":"sn-1"`, `"sandbox_id":"sb-1"`, `"size_bytes":5`}, calls: []string{`snapshot sb-1 "" map[] false`}},
+		{name: "take", method: "POST", path: path + "/snapshots", body: `{"name":"n","metadata":{"a":"b"},"carry_running":true}`, status: 201, calls: []string{`snapshot sb-1 "n" map[a:b] true`}},
+		{name: "take with a bad name", method: "POST", path: path + "/snapshots", body: `{"name":7}`, status: 400, code: api.CodeInvalid, field: "name"},
+		{name: "take of nothing", method: "POST", path: "/v1/sandboxes/sb-9/snapshots", status: 404, code: api.CodeNotFound, calls: []string{`snapshot sb-9 "" map[] false`}},
+		{name: "list", method: "GET", path: "/v1/snapshots", status: 200, want: []string{`{"snapshots":[{"id":"sn-1"`, `"workspace":"ann"`}, calls: []string{"snapshots ann "}},
+		{name: "list none", method: "GET", path: "/v1/snapshots?sandbox_id=none", status: 200, want: []string{`{"snapshots":[]}`}, calls: []string{"snapshots ann none"}},
+		{name: "get", method: "GET", path: "/v1/snapshots/sn-1", status: 200, want: []string{`"id":"sn-1"`}},
+		{name: "get none", method: "GET", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound},
+		{name: "rename", method: "PATCH", path: "/v1/snapshots/sn-1", body: `{"name":"x"}`, status: 200, calls: []string{"rename sn-1 x"}},
+		{name: "delete", method: "DELETE", path: "/v1/snapshots/sn-1", status: 204, calls: []string{"delete sn-1"}},
+		{name: "delete none", method: "DELETE", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound, calls: []string{"delete sn-2"}},
+		{name: "no key", method: "GET", path: "/v1/snapshots", header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated},
+	})
+}
+
+func TestHibernation(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "hibernate with an empty body", method: "POST", path: path + "/hibernate", status: 200, want: []string{`{"status":"hibernated"}`}, calls: []string{"hibernate sb-1 false"}},
+		{name: "hibernate", method: "POST", path: path + "/hibernate", body: `{"carry_running":true}`, status: 200, calls: []string{"hibernate sb-1 true"}},
+		{name: "hibernate badly", method: "POST", path: path + "/hibernate", body: `{"carry_running":1}`, status: 400, code: api.CodeInvalid, field: "carry_running"},
+		{name: "by its older name", method: "POST", path: path + "/stop", status: 200, calls: []string{"hibernate sb-1 false"}},
+		{name: "wake", method: "POST", path: path + "/wake", status: 200, want: []string{`{"status":"running"}`}, calls: []string{"wake sb-1"}},
+		{name: "wake by its older name", method: "POST", path: path + "/start", status: 200, calls: []string{"wake sb-1"}},
+		{name: "wake nothing", method: "POST", path: "/v1/sandboxes/sb-9/wake", status: 404, code: api.CodeNotFound, calls: []string{"wake sb-9"}},
+	})
+}

@@ -101,6 +101,16 @@ func (s *Server) routes() {
 	locked("GET /v1/sandboxes/{id}/metrics", s.sandboxMetrics)
 	locked("POST /v1/sandboxes/{id}/pause", s.pauseSandbox)
 	locked("POST /v1/sandboxes/{id}/resume", s.resumeSandbox)
+	locked("POST /v1/sandboxes/{id}/hibernate", s.hibernateSandbox)
+	locked("POST /v1/sandboxes/{id}/stop", s.hibernateSandbox) // an older name
+	locked("POST /v1/sandboxes/{id}/wake", s.wakeSandbox)
+	locked("POST /v1/sandboxes/{id}/start", s.wakeSandbox) // an older name
+	locked("POST /v1/sandboxes/{id}/snapshots", s.takeSnapshot)
+
+	locked("GET /v1/snapshots", s.listSnapshots)
+	locked("GET /v1/snapshots/{id}", s.getSnapshot)
+	locked("PATCH /v1/snapshots/{id}", s.patchSnapshot)
+	locked("DELETE /v1/snapshots/{id}", s.deleteSnapshot)
 
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)

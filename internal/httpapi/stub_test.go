@@ -108,6 +108,54 @@ func (s *stub) Metrics(_ context.Context, _, id string) (api.Metrics, error) {
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 
+func (s *stub) Hibernate(_ context.Context, _, id string, req api.CarryRequest) error {
+	s.call("hibernate %s %v", id, req.CarryRunning)
+	return s.known(id)
+}
+
+func (s *stub) Wake(_ context.Context, _, id string) error {
+	s.call("wake %s", id)
+	return s.known(id)
+}
+
+var taken = api.Snapshot{ID: "sn-1", SandboxID: "sb-1", Template: "base", SizeBytes: 5, Workspace: "ann", CreatedAt: time.Unix(1700000000, 0).UTC()}
+
+func (s *stub) Snapshot(_ context.Context, _, id string, req api.SnapshotRequest) (api.Snapshot, error) {
+	s.call("snapshot %s %q %v %v", id, req.Name, req.Metadata, req.CarryRunning)
+	return taken, s.known(id)
+}
+
+func (s *stub) Snapshots(_ context.Context, owner, sandboxID string) ([]api.Snapshot, error) {
+	s.call("snapshots %s %s", owner, sandboxID)
+	if sandboxID == "none" {
+		return nil, nil
+	}
+	return []api.Snapshot{taken}, nil
+}
+
+func (s *stub) knownSnapshot(id string) error {
+	if id == "sn-1" {
+		return nil
+	}
+	return fault.New(api.CodeNotFound, "there is no snapshot %q", id)
+}
+
+func (s *stub) GetSnapshot(_ context.Context, _, id string) (api.Snapshot, error) {
+	return taken, s.knownSnapshot(id)
+}
+
+func (s *stub) PatchSnapshot(_ context.Context, _, id string, p api.SnapshotPatch) (api.Snapshot, error) {
+	if p.Name != nil {
+		s.call("rename %s %s", id, *p.Name)
+	}
+	return taken, s.knownSnapshot(id)
+}
+
+func (s *stub) DeleteSnapshot(_ context.Context, _, id string) error {
+	s.call("delete %s", id)
+	return s.knownSnapshot(id)
+}
+
 func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), error) {
 	s.call("guest %s", id)
 	if err := s.known(id); err != nil {

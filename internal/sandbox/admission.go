@@ -132,38 +132,36 @@ const retryAfter = 10 * time.Second
 // noCapacity is the error of a create that the host has no room for.
 func noCapacity(format string, args ...any) error {
 	e := fault.New(api.CodeNoCapacity, format, args...).
-		WithHint("kill sandboxes that are not needed, ask for less with cpu, memory_mb or disk_mb, or try again in %.0f seconds", retryAfter.Seconds())
+		WithHint("kill or hibernate sandboxes that are not needed, ask for less with cpu, memory_mb or disk_mb, or try again in %.0f seconds", retryAfter.Seconds())
 	e.RetryAfter = retryAfter
 	return e
 }
 
-// roomy reports whether the host has the memory for n more sandboxes, and if
-// not, why.
-func (m *Manager) roomy(n int) (ok bool, why string, err error) {
-	free, err := m.cfg.MemoryAvailable()
+// roomy reports whether the host has the memory for n more sandboxes, and for
+// these bytes on top.
+func (m *Manager) roomy(n int, bytes int64) (ok bool, free int64, err error) {
+	free, err = m.cfg.MemoryAvailable()
 	if err != nil {
-		return false, "", fmt.Errorf("reading how much memory is free: %w", err)
+		return false, 0, fmt.Errorf("reading how much memory is free: %w", err)
 	}
-	if free>>20 < int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB) {
-		return false, fmt.Sprintf("the server has %d MB of memory free; a sandbox begins with about %d MB, and %d MB are kept back (memory_reserve_mb)",
-			free>>20, m.cfg.SandboxMB, m.cfg.MinFreeMB), nil
-	}
-	return true, "", nil
+	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB)+bytes>>20, free, nil
 }
 
-// makeRoom sees that there is memory for one more sandbox, if need be by
-// ending what waits in the pools: a user comes first.
-func (m *Manager) makeRoom(ctx context.Context) error {
+// makeRoom sees that there is memory for one more sandbox, which may be known
+// to hold so many bytes, if need be by ending what waits in the pools: a user
+// comes first.
+func (m *Manager) makeRoom(ctx context.Context, bytes int64) error {
+	beyond := max(0, bytes-int64(m.cfg.SandboxMB)<<20)
 	for {
-		ok, why, err := m.roomy(max(1, m.queue.working()))
+		ok, free, err := m.roomy(max(1, m.queue.working()), beyond)
 		if err != nil || ok {
 			return err
 		}
 		b := m.takeVictim()
 		if b == nil {
-			return noCapacity("%s", why)
+			return errNoMemory(1, max(bytes, int64(m.cfg.SandboxMB)<<20), free, m.cfg.MinFreeMB)
 		}
-		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id, "why", why)
+		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id)
 		if err := m.discard(ctx, b); err != nil {
 			return err
 		}
@@ -179,6 +177,12 @@ type Capacity struct {
 func hostCapacity() (Capacity, error) {
 	total, err := meminfo("MemTotal:")
 	return Capacity{CPU: float64(runtime.NumCPU()), MemoryMB: int(total >> 20)}, err
+}
+
+// errNoMemory says how much is missing for n sandboxes of so many bytes each.
+func errNoMemory(n int, each, free int64, reserve int) error {
+	return noCapacity("the server has no memory left: %d more would take about %d MB, and %d MB are free, of which %d MB are kept back (memory_reserve_mb)",
+		n, int64(n)*each>>20, free>>20, reserve)
 }
 
 // memoryAvailable is what the host could give to programs without swapping.

@@ -38,11 +38,7 @@ type seen struct {
 func (m *Manager) look(ctx context.Context, b *box) (api.Usage, driver.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	if err := b.lock(ctx); err != nil {
-		return api.Usage{}, driver.Process{}, err
-	}
-	row, inst := b.get(), b.inst
-	b.unlock()
+	row, inst := b.get(), b.instance()
 	if inst == nil || row.State != store.Running && row.State != store.Paused {
 		return api.Usage{}, driver.Process{}, errState(row)
 	}
@@ -85,12 +81,15 @@ func (m *Manager) look(ctx context.Context, b *box) (api.Usage, driver.Process, 
 // spoil its own counts and hints. A guest that is busy is not waited for, and
 // being asked is no sign of life.
 func (m *Manager) askGuest(ctx context.Context, b *box, state store.State) (h guestapi.Health, ok bool) {
-	if state != store.Running || b.link == nil {
+	b.mu.Lock()
+	link := b.link
+	b.mu.Unlock()
+	if state != store.Running || link == nil {
 		return h, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, guestLook)
 	defer cancel()
-	client, err := b.link.Client(ctx)
+	client, err := link.Client(ctx)
 	if err == nil {
 		h, err = client.Health(ctx)
 	}

@@ -167,7 +167,7 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 		m.cfg.Metrics.PoolYielded()
 		return false, nil
 	}
-	if ok, _, err := m.roomy(2); err != nil || !ok {
+	if ok, _, err := m.roomy(2, 0); err != nil || !ok {
 		return false, err
 	}
 	if m.spacious() != nil {
@@ -241,7 +241,7 @@ func (m *Manager) addPrepared(ctx context.Context, t Template) error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CreateTimeout)
 	defer cancel()
-	b, err := m.prepare(ctx, m.newRow(t), t)
+	b, err := m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	client, err := m.restore(ctx, b, limitsOf(t))
+	client, err := m.restore(ctx, b, limitsOf(t), "")
 	if err == nil {
 		err = m.introduce(ctx, b, client, t)
 	}
@@ -294,5 +294,5 @@ func (m *Manager) preparedFor(ctx context.Context, t Template) (*box, error) {
 		}
 		return b, nil
 	}
-	return m.prepare(ctx, m.newRow(t), t)
+	return m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 }

@@ -37,6 +37,11 @@ type wish struct {
 	envs     map[string]string
 	reseed   bool
 	once     *once // nil without an idempotency key
+
+	persistent bool
+	idle       time.Duration
+	image      *image // that it is restored from; nil: that of the template
+	release    func() // gives the image free
 }
 
 // limitsOf are those of a sandbox whose creator names none.
@@ -44,10 +49,15 @@ func limitsOf(t Template) driver.Limits {
 	return driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, DiskMB: t.Info.DiskMB, PIDs: t.PIDs}
 }
 
-// fitsPool reports whether a sandbox will do that was made ahead, with the
-// template's own limits: it can be given the limits that are wished for, and
-// nothing inside tells.
-func (m *Manager) fitsPool(w wish) bool {
+// fitsRestored reports whether a sandbox of the pool will do that runs already:
+// it can be given the limits that are wished for, and nothing inside tells.
+func (m *Manager) fitsRestored(w wish) bool {
+	return w.image == nil && m.fitsPrepared(w)
+}
+
+// fitsPrepared is the same for one that is not restored yet, and so can still
+// be restored from another snapshot.
+func (m *Manager) fitsPrepared(w wish) bool {
 	own := limitsOf(w.template)
 	if w.limits == own {
 		return true
@@ -57,25 +67,25 @@ func (m *Manager) fitsPool(w wish) bool {
 }
 
 func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {
-	w := wish{owner: owner, reseed: req.Reseed == nil || *req.Reseed, metadata: req.Metadata, envs: req.Envs}
+	w := wish{owner: owner, reseed: req.Reseed == nil || *req.Reseed, metadata: req.Metadata, envs: req.Envs, persistent: req.Persistent, release: func() {}}
 	var err error
-	if w.ttl, err = m.ttl(req.TTLSeconds, m.cfg.DefaultTTL); err != nil {
+	if w.ttl, err = m.ttl(req.TTLSeconds, m.cfg.DefaultTTL, req.Persistent); err != nil {
 		return w, err
 	}
-	if _, err := m.idleTimeout(req.IdleTimeoutSeconds); err != nil {
+	if w.idle, err = m.idleTimeout(req.IdleTimeoutSeconds); err != nil {
 		return w, err
 	}
-	if req.Persistent {
-		return w, errUnsupported("persistent", "a persistent sandbox")
-	}
-	if req.FromSnapshot != "" {
-		return w, errUnsupported("from_snapshot", "creating from a snapshot")
+	if err := m.persistable(req.Persistent); err != nil {
+		return w, err
 	}
 	if err := checkPairs("metadata", req.Metadata); err != nil {
 		return w, err
 	}
 	if err := checkEnvs(req.Envs); err != nil {
 		return w, err
+	}
+	if req.FromSnapshot != "" {
+		return m.wishFromSnapshot(ctx, w, req)
 	}
 	name := req.Template
 	if name == "" {
@@ -85,11 +95,37 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 		return w, err
 	}
 	if w.template.Missing != "" {
-		e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", w.template.Info.Name, w.template.Missing)
-		e.Field = "template"
-		return w, e.WithHint("the operator has to build it again: pandastack template build %s", w.template.Info.Name)
+		return w, errMissing(w.template)
 	}
-	l := limitsOf(w.template)
+	return m.limited(w, req, limitsOf(w.template))
+}
+
+func errMissing(t Template) error {
+	e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", t.Info.Name, t.Missing)
+	e.Field = "template"
+	return e.WithHint("the operator has to build it again: pandastack template build %s", t.Info.Name)
+}
+
+// wishFromSnapshot takes template and limits from a snapshot.
+func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSandboxRequest) (wish, error) {
+	sn, img, release, err := m.fromSnapshot(ctx, w.owner, req.FromSnapshot)
+	if err != nil {
+		return w, err
+	}
+	if w.template, err = m.templateOf(ctx, sn.Template, sn.Digest); err == nil {
+		w, err = m.limited(w, req, driver.Limits{CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, PIDs: w.template.PIDs})
+	}
+	if err != nil {
+		release()
+		return w, err
+	}
+	w.image, w.release = img, release
+	return w, nil
+}
+
+// limited gives a wish its limits: those asked for, or the defaults.
+func (m *Manager) limited(w wish, req api.CreateSandboxRequest, l driver.Limits) (wish, error) {
+	var err error
 	if w.limits.CPU, err = within("cpu", req.CPU, l.CPU, minCPU, m.cfg.MaxCPU); err != nil {
 		return w, err
 	}
@@ -103,6 +139,14 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	return w, err
 }
 
+// persistable refuses what needs hibernation where there is none.
+func (m *Manager) persistable(asked bool) error {
+	if _, ok := m.cfg.Driver.(driver.Snapshotter); !ok && asked {
+		return errUnsupported("persistent", "a persistent sandbox")
+	}
+	return nil
+}
+
 func within[T int | float64](field string, v *T, def, least, most T) (T, error) {
 	if v == nil {
 		return def, nil
@@ -114,18 +158,24 @@ func within[T int | float64](field string, v *T, def, least, most T) (T, error) 
 	return *v, nil
 }
 
-func (m *Manager) ttl(seconds *int, def time.Duration) (time.Duration, error) {
+// maxPersistentTTL is for sandboxes that are hibernated, not killed, at its end.
+const maxPersistentTTL = 365 * 24 * time.Hour
+
+func (m *Manager) ttl(seconds *int, def time.Duration, persistent bool) (time.Duration, error) {
 	if seconds == nil {
 		return def, nil
 	}
 	most := int(m.cfg.MaxTTL / time.Second)
+	if persistent {
+		most = max(most, int(maxPersistentTTL/time.Second))
+	}
 	if *seconds < 1 || *seconds > most {
 		return 0, fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and %d, but is %d", most, *seconds)
 	}
 	return time.Duration(*seconds) * time.Second, nil
 }
 
-// idleTimeout checks the field. What it asks for needs hibernation.
+// idleTimeout checks the field; 0 is never. What it asks for needs hibernation.
 func (m *Manager) idleTimeout(seconds *int) (time.Duration, error) {
 	if seconds == nil || *seconds == 0 {
 		return 0, nil
@@ -133,7 +183,10 @@ func (m *Manager) idleTimeout(seconds *int) (time.Duration, error) {
 	if *seconds < 0 || *seconds > math.MaxInt32 {
 		return 0, fault.InvalidField("idle_timeout_seconds", "idle_timeout_seconds must not be negative or absurd, but is %d", *seconds)
 	}
-	return 0, errUnsupported("idle_timeout_seconds", "hibernating an idle sandbox")
+	if _, ok := m.cfg.Driver.(driver.Snapshotter); !ok {
+		return 0, errUnsupported("idle_timeout_seconds", "hibernating an idle sandbox")
+	}
+	return time.Duration(*seconds) * time.Second, nil
 }
 
 func checkPairs(field string, pairs map[string]string) error {

@@ -196,7 +196,7 @@ func testLimitsOfCopies(t *testing.T, f *Fixture) {
 	}
 	sb.guest.Do(t, Call{Do: "fill", Path: "/a", N: f.Spec.DiskMB})
 	dir := filepath.Join(f.dir, "snapshot")
-	if err := snaps.Snapshot(ctx, sb.Instance, dir, true); err != nil {
+	if err := snaps.Snapshot(ctx, sb.Instance, dir, driver.Save{Stop: true}); err != nil {
 		t.Fatal(err)
 	}
 	stop(t, sb)
