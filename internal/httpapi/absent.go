@@ -16,12 +16,6 @@ var absent = []struct {
 	what, hint string
 	patterns   []string // of http.ServeMux, any method unless one is said
 }{
-	{"forks of sandboxes", "make several sandboxes, and give each the files it needs", []string{
-		"POST /v1/sandboxes/{id}/fork", "POST /v1/sandboxes/{id}/fork-tree", "POST /v1/sandboxes/{id}/promote",
-	}},
-	{"a log of the sandbox", "output is with what made it: exec, processes and code contexts", []string{
-		"GET /v1/sandboxes/{id}/logs",
-	}},
 	{"ports of sandboxes", "a sandbox has loopback and nothing else: call its servers from inside, with exec", []string{
 		"/v1/sandboxes/{id}/ports", "/v1/sandboxes/{id}/ports/{port}", "POST /v1/sandboxes/{id}/preview-token",
 	}},

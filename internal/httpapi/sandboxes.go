@@ -33,6 +33,9 @@ type Sandboxes interface {
 	GetSnapshot(ctx context.Context, owner, id string) (api.Snapshot, error)
 	PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error)
 	DeleteSnapshot(ctx context.Context, owner, id string) error
+	Fork(ctx context.Context, owner, id string, req api.ForkRequest) (api.Fork, error)
+	ForkTree(ctx context.Context, owner, id string, req api.ForkRequest) (api.Fork, error)
+	Promote(ctx context.Context, owner, id string, req api.PromoteRequest) (api.Promotion, error)
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)

@@ -430,3 +430,15 @@ func TestHibernation(t *testing.T) {
 		{name: "wake nothing", method: "POST", path: "/v1/sandboxes/sb-9/wake", status: 404, code: api.CodeNotFound, calls: []string{"wake sb-9"}},
 	})
 }
+
+func TestForks(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "fork with an empty body", method: "POST", path: path + "/fork", status: 201, want: []string{`"parent_id":"sb-1"`, `"children":[{"id":"sb-1"`}, calls: []string{"fork sb-1 1 false"}},
+		{name: "fork", method: "POST", path: path + "/fork", body: `{"count":3,"carry_running":true}`, status: 201, calls: []string{"fork sb-1 3 true"}},
+		{name: "fork a negative number of times", method: "POST", path: path + "/fork", body: `{"count":-1}`, status: 400, code: api.CodeInvalid, field: "count"},
+		{name: "fork nothing", method: "POST", path: "/v1/sandboxes/sb-9/fork", status: 404, code: api.CodeNotFound, calls: []string{"fork sb-9 1 false"}},
+		{name: "fork a tree", method: "POST", path: path + "/fork-tree", body: `{"count":2,"metadata":{"a":"b"}}`, status: 201, want: []string{`"tree_id":"tr-1"`, `"errors":[{"index":1,"error":"no room","code":"no_capacity"}]`}, calls: []string{"fork-tree sb-1 map[a:b]"}},
+		{name: "promote", method: "POST", path: path + "/promote", body: `{"cleanup_siblings":true}`, status: 200, want: []string{`{"winner":"sb-1","tree_id":"tr-1","deleted":[],"failures":{}}`}, calls: []string{"promote sb-1 true"}},
+	})
+}
