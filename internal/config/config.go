@@ -38,29 +38,33 @@ type Config struct {
 	TemplatesDir string
 	RecipesDir   string
 
-	DefaultTTL    time.Duration
-	MaxTTL        time.Duration
-	MaxSandboxes  int
-	MaxCPU        float64
-	MaxMemory     int
-	MaxDisk       int
-	MaxPIDs       int
-	MemoryReserve int
-	DiskReserve   int
-	CPUOver       float64
-	MemoryOver    float64
-	DiskOver      float64
-	OutputMemory  int
-	PoolTemplates []string
-	PoolReady     int
-	PoolPrepared  int
-	RequestDrain  time.Duration
-	HibernatedFor time.Duration
-	StopHibernate time.Duration
-	MetricsListen string
-	EventsMaxAge  time.Duration
-	EventsKeep    int
-	sources       map[string]string
+	DefaultTTL   time.Duration
+	MaxTTL       time.Duration
+	MaxSandboxes int
+	RateLimit    int
+	RateBurst    int
+
+	MaxSandboxesPerWorkspace int
+	MaxCPU                   float64
+	MaxMemory                int
+	MaxDisk                  int
+	MaxPIDs                  int
+	MemoryReserve            int
+	DiskReserve              int
+	CPUOver                  float64
+	MemoryOver               float64
+	DiskOver                 float64
+	OutputMemory             int
+	PoolTemplates            []string
+	PoolReady                int
+	PoolPrepared             int
+	RequestDrain             time.Duration
+	HibernatedFor            time.Duration
+	StopHibernate            time.Duration
+	MetricsListen            string
+	EventsMaxAge             time.Duration
+	EventsKeep               int
+	sources                  map[string]string
 }
 
 // setting is one line of the table that the file, the environment, the flags,
@@ -87,6 +91,9 @@ func (c *Config) settings() []setting {
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once; 0: as many as the host has room for."},
+		{"max_sandboxes_per_workspace", number(&c.MaxSandboxesPerWorkspace), "Sandboxes that one workspace may have at once; 0: as many as there may be at all."},
+		{"rate_limit", number(&c.RateLimit), "Calls a second that one workspace may make in the long run; 0: any number."},
+		{"rate_burst", number(&c.RateBurst), "Calls that one workspace may make at once, before rate_limit holds it."},
 		{"max_cpu", decimal(&c.MaxCPU), "Cores that one sandbox may ask for; 0: those of the host."},
 		{"max_memory_mb", number(&c.MaxMemory), "Memory that one sandbox may ask for, in MB; 0: that of the host without the reserve."},
 		{"max_disk_mb", number(&c.MaxDisk), "Disk that one sandbox may ask for, in MB; 0: what is free of the host's when the daemon starts, without the reserve."},
@@ -121,6 +128,8 @@ func defaults(env Env) Config {
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,
 		MaxPIDs:       32768,
+		RateLimit:     1000,
+		RateBurst:     2000,
 		MemoryReserve: 512,
 		DiskReserve:   512,
 		CPUOver:       100,
@@ -315,6 +324,9 @@ func (c *Config) check() error {
 	}
 	if c.EventsKeep < 100 {
 		return fault.InvalidField("events_keep", "events_keep must be at least 100, but is %d", c.EventsKeep)
+	}
+	if c.RateLimit > 0 && c.RateBurst < 1 {
+		return fault.InvalidField("rate_burst", "rate_burst must be at least 1 where there is a rate_limit").WithHint("rate_limit 0 means any number of calls")
 	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")

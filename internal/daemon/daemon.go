@@ -104,6 +104,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
+			Rate: httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: 10 * time.Second,

@@ -35,6 +35,7 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		MaxMemoryMB:   cfg.MaxMemory,
 		MaxDiskMB:     cfg.MaxDisk,
 		MaxPIDs:       cfg.MaxPIDs,
+		MaxPerOwner:   cfg.MaxSandboxesPerWorkspace,
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
 		Overcommit:    sandbox.Overcommit{CPU: cfg.CPUOver, Memory: cfg.MemoryOver, Disk: cfg.DiskOver},

@@ -20,10 +20,9 @@ type Error struct {
 	Message string
 	Hint    string // the next thing to do
 	Field   string // the input at fault
+	Err     error  // the cause, not shown to users of the API
 
-	RetryAfter time.Duration // when the same may work; 0: nobody knows
-
-	Err error // the cause, not shown to users of the API
+	RetryAfter time.Duration // when it makes sense to try again; 0 where nobody knows
 }
 
 // Error returns the message and the cause.
@@ -80,6 +79,13 @@ func Wrap(err error, code api.Code, format string, args ...any) *Error {
 func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// After returns a copy that says when to try again.
+func (e *Error) After(d time.Duration) *Error {
+	c := *e
+	c.RetryAfter = d
 	return &c
 }
 

@@ -78,7 +78,7 @@ func (q *queue) idle() bool {
 
 // takePlace counts a user's sandbox and the limits that it was promised, or
 // says what of the host is all given away.
-func (m *Manager) takePlace(want driver.Limits) error {
+func (m *Manager) takePlace(owner string, want driver.Limits) error {
 	have, err := m.cfg.Capacity()
 	if err != nil {
 		return fmt.Errorf("reading what the host has: %w", err)
@@ -89,8 +89,16 @@ func (m *Manager) takePlace(want driver.Limits) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cfg.MaxSandboxes > 0 && m.places >= m.cfg.MaxSandboxes {
-		return noCapacity("this server holds %d sandboxes, the most that its setting max_sandboxes allows", m.places)
+	if m.cfg.MaxPerOwner > 0 && m.places[owner] >= m.cfg.MaxPerOwner {
+		return fault.New(api.CodeRateLimited, "the workspace has its maximum of %d sandboxes", m.cfg.MaxPerOwner).
+			WithHint("kill some that are not needed; the server's setting max_sandboxes_per_workspace says how many there may be").After(retryAfter)
+	}
+	all := 0
+	for _, n := range m.places {
+		all += n
+	}
+	if m.cfg.MaxSandboxes > 0 && all >= m.cfg.MaxSandboxes {
+		return noCapacity("this server holds its maximum of %d sandboxes (max_sandboxes)", m.cfg.MaxSandboxes)
 	}
 	for _, r := range []struct {
 		what, unit, setting string
@@ -103,26 +111,28 @@ func (m *Manager) takePlace(want driver.Limits) error {
 	} {
 		if most := r.have * r.factor; r.factor > 0 && r.given+r.want > most {
 			return noCapacity("the server has no %s left to promise: %.6g of %.6g %s (%.6g × %s %.6g) are given to %d sandboxes, and this one asks for %.6g",
-				r.what, r.given, most, r.unit, r.have, r.setting, r.factor, m.places, r.want)
+				r.what, r.given, most, r.unit, r.have, r.setting, r.factor, all, r.want)
 		}
 	}
-	m.count(want, 1)
+	m.count(owner, want, 1)
 	return nil
 }
 
-func (m *Manager) leavePlace(had driver.Limits) {
+func (m *Manager) leavePlace(owner string, had driver.Limits) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.count(had, -1)
+	m.count(owner, had, -1)
 }
 
 // count adds a sandbox to what is given away, or takes it off. The caller holds m.mu.
-func (m *Manager) count(l driver.Limits, n int) {
-	m.places += n
+func (m *Manager) count(owner string, l driver.Limits, n int) {
+	if m.places[owner] += n; m.places[owner] == 0 {
+		delete(m.places, owner)
+	}
 	m.given.CPU += l.CPU * float64(n)
 	m.given.MemoryMB += l.MemoryMB * n
 	m.given.DiskMB += l.DiskMB * n
-	if m.places == 0 {
+	if len(m.places) == 0 {
 		m.given.CPU = 0 // what rounding left
 	}
 }
@@ -131,10 +141,9 @@ const retryAfter = 10 * time.Second
 
 // noCapacity is the error of a create that the host has no room for.
 func noCapacity(format string, args ...any) error {
-	e := fault.New(api.CodeNoCapacity, format, args...).
-		WithHint("kill or hibernate sandboxes that are not needed, ask for less with cpu, memory_mb or disk_mb, or try again in %.0f seconds", retryAfter.Seconds())
-	e.RetryAfter = retryAfter
-	return e
+	return fault.New(api.CodeNoCapacity, format, args...).
+		WithHint("kill or hibernate sandboxes that are not needed, ask for less with cpu, memory_mb or disk_mb, or try again in %.0f seconds", retryAfter.Seconds()).
+		After(retryAfter)
 }
 
 // roomy reports whether the host has the memory for n more sandboxes, and for

@@ -118,7 +118,7 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	m.mu.Lock()
 	m.boxes[b.id] = b
 	if row.Owner != "" || row.State != store.Pooled {
-		m.count(rowLimits(row), 1)
+		m.count(row.Owner, rowLimits(row), 1)
 		b.place = true
 	}
 	m.mu.Unlock()

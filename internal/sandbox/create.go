@@ -70,7 +70,7 @@ func (m *Manager) make(ctx context.Context, w wish, began time.Time) (store.Sand
 	}
 	defer done()
 	defer m.createdOne()
-	if err := m.takePlace(w.limits); err != nil {
+	if err := m.takePlace(w.owner, w.limits); err != nil {
 		return store.Sandbox{}, err
 	}
 	ctx, cancel := m.untilClosed(ctx)
@@ -78,7 +78,7 @@ func (m *Manager) make(ctx context.Context, w wish, began time.Time) (store.Sand
 
 	b, err := m.create(ctx, w, began)
 	if err != nil {
-		m.leavePlace(w.limits)
+		m.leavePlace(w.owner, w.limits)
 		if m.life.Err() != nil {
 			err = errClosed
 		}

@@ -81,7 +81,7 @@ func TestCountDoesNotLagBehindKills(t *testing.T) {
 	r := newRig(t, func(c *sandbox.Config) { c.MaxSandboxes = 1 })
 	for range 20 {
 		sb := r.create(api.CreateSandboxRequest{})
-		if f := r.refused(api.CreateSandboxRequest{}); !strings.Contains(f.Message, "1 sandboxes") || !strings.Contains(f.Message, "max_sandboxes") {
+		if f := r.refused(api.CreateSandboxRequest{}); !strings.Contains(f.Message, "its maximum of 1 sandboxes") || !strings.Contains(f.Message, "max_sandboxes") {
 			t.Errorf("%q does not name the number and the setting", f.Message)
 		}
 		if err := r.Kill(context.Background(), "ann", sb.ID); err != nil {

@@ -90,6 +90,7 @@ type Config struct {
 	MaxPIDs     int
 
 	MaxSandboxes  int           // of users, those in the pools not counted; 0: no such limit
+	MaxPerOwner   int           // of one owner; 0: no such limit
 	MaxQueue      int           // 1000 creates that wait
 	QueueTimeout  time.Duration // 60 s that a create waits for its turn
 	CreateTimeout time.Duration // 60 s for the work of one create
@@ -228,7 +229,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	boxes   map[string]*box // everything that exists on this host, by id
-	places  int             // of users, see takePlace
+	places  map[string]int  // sandboxes of users, by owner; see takePlace
 	given   driver.Limits   // all of theirs together
 	pool    pool
 	closed  bool
@@ -267,6 +268,7 @@ func New(cfg Config) (*Manager, error) {
 		wake:  make(chan struct{}, 1),
 		boxes: map[string]*box{},
 
+		places:    map[string]int{},
 		restoring: map[string]int{},
 	}
 	return m, nil
