@@ -43,11 +43,14 @@ from .records import (
     FileInfo,
     LifeEvent,
     Lifecycle,
+    LimitHits,
+    Metrics,
     ProcessInfo,
     SandboxInfo,
     SnapshotID,
     TemplateInfo,
     Token,
+    Usage,
     WriteResult,
 )
 
@@ -96,6 +99,8 @@ __all__ = [
     "Filesystem",
     "LifeEvent",
     "Lifecycle",
+    "LimitHits",
+    "Metrics",
     "NotFoundError",
     "PandastackError",
     "Process",
@@ -109,6 +114,7 @@ __all__ = [
     "SnapshotID",
     "TemplateInfo",
     "Token",
+    "Usage",
     "WriteResult",
     "__version__",
 ]
