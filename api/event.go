@@ -52,3 +52,10 @@ type LifeEvent struct {
 type LifeEvents struct {
 	Events []LifeEvent `json:"events"`
 }
+
+// LogLine is the data of the events "line" of GET …/logs?follow=1.
+type LogLine struct {
+	Line   string    `json:"line"`
+	Stream string    `json:"stream"` // "stdout": the console, "stderr": the log of the agent inside
+	Time   time.Time `json:"time"`   // by the sandbox's clock
+}

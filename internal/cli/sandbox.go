@@ -22,6 +22,7 @@ type sandboxCmd struct {
 	Resume    sandboxResumeCmd    `cmd:"" help:"Let a paused sandbox go on."`
 	Hibernate sandboxHibernateCmd `cmd:"" help:"Write a sandbox to disk and free its memory; any call wakes it."`
 	Wake      sandboxWakeCmd      `cmd:"" help:"Bring a hibernated sandbox back."`
+	Fork      sandboxForkCmd      `cmd:"" help:"Copy a sandbox as it is now."`
 }
 
 // labels shows metadata in a stable order.

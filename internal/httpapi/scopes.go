@@ -27,6 +27,7 @@ var needs = map[string]auth.Scope{
 	"GET /metrics":                  auth.Admin,
 	"GET /v1/events":                auth.Read,
 	"GET /v1/sandboxes/{id}/events": auth.Read,
+	"GET /v1/sandboxes/{id}/logs":   auth.Read,
 
 	"GET /v1/templates":        auth.Read,
 	"GET /v1/templates/builds": auth.Read,
@@ -44,6 +45,9 @@ var needs = map[string]auth.Scope{
 	"POST /v1/sandboxes/{id}/wake":       auth.Run,
 	"POST /v1/sandboxes/{id}/start":      auth.Run,
 	"POST /v1/sandboxes/{id}/snapshots":  auth.Run,
+	"POST /v1/sandboxes/{id}/fork":       auth.Run,
+	"POST /v1/sandboxes/{id}/fork-tree":  auth.Run,
+	"POST /v1/sandboxes/{id}/promote":    auth.Run,
 	"GET /v1/snapshots":                  auth.Read,
 	"GET /v1/snapshots/{id}":             auth.Read,
 	"PATCH /v1/snapshots/{id}":           auth.Run,

@@ -87,6 +87,7 @@ func (s *Server) routes() {
 	locked("GET /metrics", s.metrics)
 	locked("GET /v1/events", s.allEvents)
 	locked("GET /v1/sandboxes/{id}/events", s.sandboxEvents)
+	locked("GET /v1/sandboxes/{id}/logs", s.logs)
 
 	locked("GET /v1/templates", s.listTemplates)
 	locked("GET /v1/templates/builds", s.listBuilds)
@@ -105,6 +106,9 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/wake", s.wakeSandbox)
 	locked("POST /v1/sandboxes/{id}/start", s.wakeSandbox) // an older name
 	locked("POST /v1/sandboxes/{id}/snapshots", s.takeSnapshot)
+	locked("POST /v1/sandboxes/{id}/fork", s.fork)
+	locked("POST /v1/sandboxes/{id}/fork-tree", s.forkTree)
+	locked("POST /v1/sandboxes/{id}/promote", s.promote)
 
 	locked("GET /v1/snapshots", s.listSnapshots)
 	locked("GET /v1/snapshots/{id}", s.getSnapshot)

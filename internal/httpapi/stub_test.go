@@ -128,6 +128,25 @@ func (s *stub) Snapshots(_ context.Context, owner, sandboxID string) ([]api.Snap
 	return []api.Snapshot{taken}, nil
 }
 
+func (s *stub) Fork(_ context.Context, _, id string, req api.ForkRequest) (api.Fork, error) {
+	n := 1
+	if req.Count != nil {
+		n = *req.Count
+	}
+	s.call("fork %s %d %v", id, n, req.CarryRunning)
+	return api.Fork{ParentID: id, Children: []api.SandboxInfo{info}}, s.known(id)
+}
+
+func (s *stub) ForkTree(_ context.Context, _, id string, req api.ForkRequest) (api.Fork, error) {
+	s.call("fork-tree %s %v", id, req.Metadata)
+	return api.Fork{TreeID: "tr-1", ParentID: id, Children: []api.SandboxInfo{info}, Errors: []api.ForkError{{Index: 1, Message: "no room", Code: api.CodeNoCapacity}}}, s.known(id)
+}
+
+func (s *stub) Promote(_ context.Context, _, id string, req api.PromoteRequest) (api.Promotion, error) {
+	s.call("promote %s %v", id, req.CleanupSiblings)
+	return api.Promotion{Winner: id, TreeID: "tr-1", Deleted: []string{}, Failures: map[string]string{}}, s.known(id)
+}
+
 func (s *stub) knownSnapshot(id string) error {
 	if id == "sn-1" {
 		return nil

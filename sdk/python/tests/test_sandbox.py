@@ -266,7 +266,7 @@ def process_routes(surface: Surface, exit: Any) -> None:
     events = [
         {"type": "started", "pid": 7, "seq": 1},
         {"type": "stdout", "text": "a\n", "seq": 2},
-        {"type": "stderr", "raw": "/w==", "seq": 3},
+        {"type": "stderr", "text": "", "raw": "/w==", "seq": 3},
         {"type": "stdout", "text": "b\n", "seq": 4},
         {"type": "exit", "exit": exit, "seq": 5},
     ]
