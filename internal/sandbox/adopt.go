@@ -115,12 +115,13 @@ func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
 // at the old place, and what runs in it never noticed.
 func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	b := newBox(row)
+	b.seen.adopted = true
 	b.turn <- struct{}{}
 	defer b.unlock()
 	m.mu.Lock()
 	m.boxes[b.id] = b
 	if row.Owner != "" || row.State != store.Pooled {
-		m.places++
+		m.count(row.Owner, rowLimits(row), 1)
 		b.place = true
 	}
 	m.mu.Unlock()

@@ -275,6 +275,12 @@ func (h hierarchy) stats(id string) (driver.Stats, error) {
 		return s, err
 	}
 	s.CPUSeconds = float64(spent) / unit
+	held, unit := "throttled_time", 1e9
+	if h.unified {
+		held, unit = "throttled_usec", 1e6
+	}
+	cpuStat := filepath.Join(h.dir("cpu", id), "cpu.stat")
+	s.Throttled, s.ThrottledSeconds = field(cpuStat, "nr_throttled"), float64(field(cpuStat, held))/unit
 	pids, err := number(filepath.Join(h.dir("pids", id), "pids.current"))
 	s.PIDs = int(pids)
 	return s, err

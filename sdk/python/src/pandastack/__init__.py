@@ -42,11 +42,14 @@ from .records import (
     ExecResult,
     FileInfo,
     Lifecycle,
+    LimitHits,
+    Metrics,
     ProcessInfo,
     SandboxInfo,
     SnapshotID,
     TemplateInfo,
     Token,
+    Usage,
     WriteResult,
 )
 
@@ -94,6 +97,8 @@ __all__ = [
     "FileInfo",
     "Filesystem",
     "Lifecycle",
+    "LimitHits",
+    "Metrics",
     "NotFoundError",
     "PandastackError",
     "Process",
@@ -107,6 +112,7 @@ __all__ = [
     "SnapshotID",
     "TemplateInfo",
     "Token",
+    "Usage",
     "WriteResult",
     "__version__",
 ]

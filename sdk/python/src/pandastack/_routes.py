@@ -44,6 +44,7 @@ def create_sandbox(
     cpu: Optional[float],
     memory_mb: Optional[int],
     disk_mb: Optional[int],
+    pids: Optional[int],
     network: Any,
     secrets: Any,
     volumes: Any,
@@ -60,6 +61,7 @@ def create_sandbox(
         ("idle_timeout_seconds", idle_timeout_seconds),
         ("memory_mb", memory_mb),
         ("disk_mb", disk_mb),
+        ("pids", pids),
     ):
         if value is not None:
             body[name] = check.whole(name, value)
@@ -102,6 +104,10 @@ def kill_sandbox(sandbox_id: str) -> Request:
 
 def get_lifecycle(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id, "/lifecycle"), repeatable=True)
+
+
+def get_metrics(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/metrics"), repeatable=True)
 
 
 def set_ttl(sandbox_id: str, seconds: int) -> Request:

@@ -249,4 +249,5 @@ class CommandAssembly:
             output_path=data.get("output_path") or None,
             reason=data.get("reason") or "exited",
             signal=data.get("signal") or None,
+            hint=data.get("hint") or None,
         )

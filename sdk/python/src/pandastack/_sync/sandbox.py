@@ -12,7 +12,7 @@ from .. import _routes as routes
 from .._request import Upload
 from ..errors import NotFoundError
 from ..execution import Execution, Result
-from ..records import ContextInfo, ExecResult, Lifecycle, SandboxInfo, SnapshotID
+from ..records import ContextInfo, ExecResult, Lifecycle, Metrics, SandboxInfo, SnapshotID
 from .client import Client, shared_client
 from .commands import Commands, Command
 from .context import CodeContext
@@ -53,6 +53,7 @@ class Sandbox:
         cpu: Optional[float] = None,
         memory_mb: Optional[int] = None,
         disk_mb: Optional[int] = None,
+        pids: Optional[int] = None,
         network: Any = None,
         secrets: Any = None,
         volumes: Any = None,
@@ -72,8 +73,9 @@ class Sandbox:
             persistent: hibernate instead of kill when its life is over.
             metadata: strings to find it by.
             envs: variables for its cells and commands.
-            cpu: cores. memory_mb, disk_mb: MiB. Default: the template's. Others than the template's own make the
-                create slower, since it misses the pool.
+            cpu: cores, 0.1 or more. memory_mb, disk_mb: MiB, 128 and 16 or more. pids: processes and threads, 16 or
+                more. Default: the template's; the server has ceilings. Only a `cpu` that shows another number of
+                cores (never fewer than 2 are shown) makes the create slower, since it misses the pool.
             network, secrets, volumes: handed to the server as they are; one that can't do it answers 400 or 501.
             reseed: make random state new; False keeps what the template had.
             idempotency_key: for 24 hours the same key with the same options stands for the same sandbox. Default: a new
@@ -100,6 +102,7 @@ class Sandbox:
             cpu=cpu,
             memory_mb=memory_mb,
             disk_mb=disk_mb,
+            pids=pids,
             network=network,
             secrets=secrets,
             volumes=volumes,
@@ -119,6 +122,7 @@ class Sandbox:
                 "cpu",
                 "memory_mb",
                 "disk_mb",
+                "pids",
                 "network",
                 "secrets",
                 "volumes",
@@ -323,6 +327,15 @@ class Sandbox:
     def lifecycle(self) -> Lifecycle:
         """How long it has, and how long nobody has called."""
         return Lifecycle.from_wire((self._client._send(routes.get_lifecycle(self.id))).object())
+
+    def metrics(self) -> Metrics:
+        """What it may use and uses now, and how often it met each limit.
+
+        Raises:
+            NotFoundError: it is gone.
+            ConflictError: it is being created, or has ended.
+        """
+        return Metrics.from_wire((self._client._send(routes.get_metrics(self.id))).object())
 
     def pause(self) -> None:
         """Stops all in it until `resume`; memory is kept. Cells and commands are refused meanwhile (ConflictError)."""
