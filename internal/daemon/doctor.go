@@ -21,8 +21,12 @@ import (
 
 // Doctor looks at this machine with the eyes of the daemon. It changes nothing.
 func Doctor(ctx context.Context, cfg *config.Config) []driver.Check {
+	mounts := checkMounts("/")
+	if !mounts.OK {
+		return []driver.Check{mounts} // all others would fail for the same reason, with worse words
+	}
 	checks := []driver.Check{
-		checkMounts("/"),
+		mounts,
 		checkDataDir(cfg.DataDir),
 		checkPrograms(),
 	}

@@ -752,6 +752,10 @@ func TestEndAll(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
 	running, paused, gone := r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{})
+	asleep := r.create(api.CreateSandboxRequest{Persistent: true})
+	if err := r.Hibernate(ctx, "ann", asleep.ID, api.CarryRequest{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Pause(ctx, "ann", paused.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -776,14 +780,22 @@ func TestEndAll(t *testing.T) {
 	if err != nil || !slices.Equal(ended, want) {
 		t.Errorf("ended %q, %v; want %q", ended, err, want)
 	}
-	r.store = st
-	r.clean()
+	if ids := r.host.IDs(); len(ids) > 0 {
+		t.Errorf("still on the host: %q", ids)
+	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	// The next daemon starts with nothing, and knows why.
+	// The next daemon starts with what slept, and knows why there is no more.
 	r.start()
+	if _, _, err := r.Guest(ctx, "ann", asleep.ID); err != nil {
+		t.Errorf("what slept does not wake up: %v", err)
+	}
+	if err := r.Kill(ctx, "ann", asleep.ID); err != nil {
+		t.Error(err)
+	}
+	r.clean()
 	if _, err := r.Get(ctx, "ann", running.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("%v", err)
 	}

@@ -89,14 +89,14 @@ func (h hierarchy) missing() []string {
 	return slices.DeleteFunc([]string{"cpu", "memory", "pids"}, func(c string) bool { return have[c] })
 }
 
-// closed is a tree in which no groups can be made, with the reason; "" if there is none.
-func (h hierarchy) closed() string {
+// closed is a tree in which no groups can be made, and why; "" if there is none.
+func (h hierarchy) closed() (root string, why error) {
 	for _, root := range h.roots {
 		if err := unix.Access(root, unix.W_OK); err != nil {
-			return fmt.Sprintf("%s: %v", root, err)
+			return root, err
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // path is the group of a sandbox, from the root of each tree.
