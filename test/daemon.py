@@ -39,6 +39,8 @@ class Daemon:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = self.dir / "log"
         self.settings = settings
+        self.program: Path = BIN  # another build takes its place in tests of upgrades
+        self.templates: Path = TEMPLATES
         self.process: subprocess.Popen[bytes] | None = None
         self.key = ""
 
@@ -54,10 +56,10 @@ class Daemon:
         env = self.env
         del env["PANDASTACK_API_URL"], env["PANDASTACK_API_KEY"]
         env.update({f"PANDASTACK_{k.upper()}": str(v) for k, v in self.settings.items()})
-        env.update(PANDASTACK_TEMPLATES_DIR=str(TEMPLATES))
+        env.update(PANDASTACK_TEMPLATES_DIR=str(self.templates))
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [BIN, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data],
+                [self.program, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data],
                 env=env, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 120
         while True:
