@@ -399,7 +399,9 @@ func TestOwnerIsWrittenBeforeAnythingRuns(t *testing.T) {
 	entered, leave := make(chan string), make(chan struct{})
 	r.host.Break(fake.Faults{Prepare: func(_ context.Context, id string) error { entered <- id; <-leave; return nil }})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "7"}, TTLSeconds: ptr(60)}) })
+	wg.Go(func() {
+		r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "7"}, TTLSeconds: ptr(60)})
+	})
 	id := <-entered
 	row, err := r.store.Sandbox(ctx, id)
 	if err != nil || row.Owner != "ann" || row.Metadata["run"] != "7" || row.ExpiresAt.IsZero() || row.State != store.Creating {
