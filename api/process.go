@@ -17,13 +17,27 @@ type ExecRequest struct {
 type ExecResult struct {
 	Stdout        string  `json:"stdout"`
 	Stderr        string  `json:"stderr"`
-	ExitCode      int     `json:"exit_code"` // 128 + n when signal n ended it
+	ExitCode      int     `json:"exit_code"` // as in Exit
 	DurationMS    float64 `json:"duration_ms"`
 	TimedOut      bool    `json:"timed_out,omitempty"`
 	Truncated     bool    `json:"truncated,omitempty"`
 	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
 	StderrDropped int64   `json:"stderr_dropped,omitempty"`
 	OutputPath    string  `json:"output_path,omitempty"`
+}
+
+// ExecFailure is the body of a POST …/exec that failed after the command had
+// started: the error, and what the command had written until then.
+type ExecFailure struct {
+	*Error
+	Stdout        string `json:"stdout"`
+	Stderr        string `json:"stderr"`
+	ExitCode      *int   `json:"exit_code,omitempty"` // of a command that ran out of time; nobody knows it otherwise
+	TimedOut      bool   `json:"timed_out,omitempty"`
+	Truncated     bool   `json:"truncated,omitempty"`
+	StdoutDropped int64  `json:"stdout_dropped,omitempty"`
+	StderrDropped int64  `json:"stderr_dropped,omitempty"`
+	OutputPath    string `json:"output_path,omitempty"`
 }
 
 // StartProcessRequest is the body of POST …/processes: start a command and
@@ -51,11 +65,20 @@ type Process struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 }
 
+// The reasons of an Exit.
+const (
+	ReasonExited   = "exited"   // by itself
+	ReasonSignaled = "signaled" // by a signal that was not ours
+	ReasonTimeout  = "timeout"  // at its deadline, with its whole session
+	ReasonOOM      = "oom"      // for memory, as the largest in the sandbox
+	ReasonKilled   = "killed"   // through the API, with its whole session
+)
+
 // Exit is how a process ended.
 type Exit struct {
-	Code          int     `json:"exit_code"`        // 128 + n when signal n ended it
+	Code          int     `json:"exit_code"`        // its own; 128 + n when signal n ended it; 124 when it made a success of its deadline
 	Signal        string  `json:"signal,omitempty"` // "SIGKILL"
-	Reason        string  `json:"reason"`           // "exited", "signaled", "timeout", "oom"
+	Reason        string  `json:"reason"`           // one of the above
 	DurationMS    float64 `json:"duration_ms"`
 	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
 	StderrDropped int64   `json:"stderr_dropped,omitempty"`

@@ -30,6 +30,10 @@ type CreateSandboxRequest struct {
 	MemoryMB           *int              `json:"memory_mb,omitempty"`
 	DiskMB             *int              `json:"disk_mb,omitempty"` // of the writable layer
 	Reseed             *bool             `json:"reseed,omitempty"`  // default true: random state is made new
+
+	// IdempotencyKey travels as the header Idempotency-Key. Within 24 h the same
+	// key with the same options stands for the same sandbox.
+	IdempotencyKey string `json:"-"`
 }
 
 // SandboxInfo describes a sandbox.

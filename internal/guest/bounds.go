@@ -19,7 +19,7 @@ const (
 	maxMessage   = 4 << 10
 	maxTraceback = 1 << 20
 	maxListed    = 1024 // processes; ended ones are kept for a while
-	maxEntries   = 100_000
+	maxImports   = 100_000
 	maxSteps     = 32
 	maxBigLines  = 2 // lines above bigLine that are read at once from one guest
 	bigLine      = 256 << 10
@@ -93,9 +93,9 @@ func checkExit(x *api.Exit) {
 	}
 	x.Signal = plain(x.Signal, 32)
 	switch x.Reason {
-	case "exited", "signaled", "timeout", "oom":
+	case api.ReasonExited, api.ReasonSignaled, api.ReasonTimeout, api.ReasonOOM, api.ReasonKilled:
 	default:
-		x.Reason = "exited"
+		x.Reason = api.ReasonExited
 	}
 	x.DurationMS = atLeast0(x.DurationMS)
 	x.StdoutDropped = atLeast0(x.StdoutDropped)
@@ -107,11 +107,17 @@ func checkFile(f *api.FileInfo) error {
 	if f.Name == "" && f.Path == "" {
 		return fmt.Errorf("a file without a name")
 	}
+	if len(f.RawName) > maxPath {
+		return fmt.Errorf("a name of %d bytes", len(f.RawName))
+	}
 	f.Name = cut(f.Name, maxPath)
 	f.Path = cut(f.Path, maxPath)
 	f.Target = cut(f.Target, maxPath)
 	f.Mode = plain(f.Mode, 1)
 	f.Permissions = plain(f.Permissions, 8)
+	f.Symbolic = plain(f.Symbolic, 16)
+	f.Owner = plain(f.Owner, maxName)
+	f.Group = plain(f.Group, maxName)
 	f.Size = atLeast0(f.Size)
 	return nil
 }

@@ -283,6 +283,9 @@ func (c *Client) refusal(resp *http.Response) error {
 		// What went wrong inside is for the log; the user gets its number.
 		e.Code, e.Err, e.Message = api.CodeInternal, errors.New(e.Message), "the agent in the sandbox failed"
 	}
+	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return rangeError(e, resp.Header.Get("Content-Range"))
+	}
 	return e
 }
 
@@ -318,7 +321,7 @@ func (c *Client) Warm(ctx context.Context, req guestapi.WarmRequest) (guestapi.W
 	if err != nil {
 		return out, err
 	}
-	if len(out.Imports) > maxEntries || len(out.Failed) > maxEntries {
+	if len(out.Imports) > maxImports || len(out.Failed) > maxImports {
 		return guestapi.WarmResponse{}, nonsense("%d imports", len(out.Imports)+len(out.Failed))
 	}
 	out.Version = plain(out.Version, maxName)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
 // File is the content of a file in the guest. Close Body.
@@ -54,6 +55,21 @@ func (c *Client) ReadFile(ctx context.Context, path, rangeHeader string) (*File,
 		f.ModTime = t
 	}
 	return f, nil
+}
+
+// RangeError is in the error of a range that begins behind the end of a file.
+type RangeError struct{ Size int64 } // of the file
+
+func (e *RangeError) Error() string { return fmt.Sprintf("the file has %d bytes", e.Size) }
+
+func rangeError(e *fault.Error, header string) error {
+	rest, ok := strings.CutPrefix(header, "bytes */")
+	size, err := strconv.ParseInt(rest, 10, 64)
+	if !ok || err != nil || size < 0 {
+		return nonsense("a refused range of %q", cut(header, maxName))
+	}
+	e.Err = &RangeError{size}
+	return e
 }
 
 // contentRange reads "bytes 10-19/100".
@@ -102,13 +118,21 @@ func (b *fileBody) Close() error {
 	return nil
 }
 
-// WriteFile writes a file whole: it is there with all of r, or as it was. Mode
-// is octal, "" for the default.
-func (c *Client) WriteFile(ctx context.Context, path, mode string, r io.Reader) (api.WriteResult, error) {
+// WriteOptions say how a file is written.
+type WriteOptions struct {
+	Mode   string // octal, "" for that of the old file or 0644
+	Append bool   // to what is there
+}
+
+// WriteFile writes a file whole: it is there with all of r, or as it was.
+func (c *Client) WriteFile(ctx context.Context, path string, o WriteOptions, r io.Reader) (api.WriteResult, error) {
 	var out api.WriteResult
 	q := url.Values{"path": {path}}
-	if mode != "" {
-		q.Set("mode", mode)
+	if o.Mode != "" {
+		q.Set("mode", o.Mode)
+	}
+	if o.Append {
+		q.Set("append", "1")
 	}
 	if err := c.upload(ctx, call{method: http.MethodPut, path: "/files", query: q}, r, &out); err != nil {
 		return api.WriteResult{}, err
@@ -118,6 +142,8 @@ func (c *Client) WriteFile(ctx context.Context, path, mode string, r io.Reader) 
 	return out, nil
 }
 
+const longCall = 24 * time.Hour // for one whose length is not ours to say
+
 // upload sends r as the body of a call. How long the source takes is the
 // caller's affair; the guest must not stand still for long.
 func (c *Client) upload(ctx context.Context, in call, r io.Reader, out any) error {
@@ -126,7 +152,7 @@ func (c *Client) upload(ctx context.Context, in call, r io.Reader, out any) erro
 	stall := time.AfterFunc(stallTime, func() { cancel(errStalled) })
 	defer stall.Stop()
 	src := &source{r: r, stall: stall}
-	in.body, in.time = src, 24*time.Hour
+	in.body, in.time = src, longCall
 	err := c.do(ctx, in, out)
 	if serr := src.failed(); serr != nil {
 		return serr // ours, not the guest's
@@ -135,7 +161,7 @@ func (c *Client) upload(ctx context.Context, in call, r io.Reader, out any) erro
 }
 
 // source passes a reader on, stops the clock while the reader is waited for,
-// and keeps its error.
+// if there is one, and keeps its error.
 type source struct {
 	r     io.Reader
 	stall *time.Timer
@@ -144,9 +170,11 @@ type source struct {
 }
 
 func (s *source) Read(p []byte) (int, error) {
-	s.stall.Stop()
+	if s.stall != nil {
+		s.stall.Stop()
+		defer s.stall.Reset(stallTime)
+	}
 	n, err := s.r.Read(p)
-	s.stall.Reset(stallTime)
 	if err != nil && err != io.EOF {
 		s.mu.Lock()
 		s.err = err
@@ -194,13 +222,15 @@ func (c *Client) Stat(ctx context.Context, path string) (api.FileInfo, error) {
 	return out, nil
 }
 
-// ListDir lists a folder.
-func (c *Client) ListDir(ctx context.Context, path string) (api.DirListing, error) {
+// ListDir lists what comes after a name in a folder, at most limit entries; all
+// that fit into one listing when that is 0.
+func (c *Client) ListDir(ctx context.Context, path, after string, limit int) (api.DirListing, error) {
 	var out api.DirListing
-	if err := c.do(ctx, call{method: http.MethodGet, path: "/files/dir", query: url.Values{"path": {path}}}, &out); err != nil {
+	q := url.Values{"path": {path}, "after": {after}, "limit": {strconv.Itoa(limit)}}
+	if err := c.do(ctx, call{method: http.MethodGet, path: "/files/dir", query: q, time: slowCallTime}, &out); err != nil {
 		return api.DirListing{}, err
 	}
-	if len(out.Entries) > maxEntries {
+	if len(out.Entries) > guestapi.MaxEntries {
 		return api.DirListing{}, nonsense("%d files in a listing", len(out.Entries))
 	}
 	out.Path = cut(out.Path, maxPath)

@@ -71,7 +71,7 @@ func TestFilesBothWays(t *testing.T) {
 	_, _, c := honest(t)
 	ctx := context.Background()
 	content := bytes.Repeat([]byte("0123456789"), 1<<20)
-	w, err := c.WriteFile(ctx, "/workspace/ä b/x.bin", "0600", bytes.NewReader(content))
+	w, err := c.WriteFile(ctx, "/workspace/ä b/x.bin", guest.WriteOptions{Mode: "0600"}, bytes.NewReader(content))
 	if err != nil || w.Bytes != int64(len(content)) {
 		t.Fatalf("%+v, %v", w, err)
 	}
@@ -102,7 +102,7 @@ func TestFilesBothWays(t *testing.T) {
 	if err := c.Move(ctx, api.MoveRequest{From: "/workspace/ä b/x.bin", To: "/workspace/y"}); err != nil {
 		t.Error(err)
 	}
-	if list, err := c.ListDir(ctx, "/workspace"); err != nil || len(list.Entries) != 1 || list.Entries[0].Name != "y" {
+	if list, err := c.ListDir(ctx, "/workspace", "", 0); err != nil || len(list.Entries) != 1 || list.Entries[0].Name != "y" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if err := c.RemoveFile(ctx, "/workspace", true); err != nil {
@@ -118,7 +118,7 @@ func (b broken) Read([]byte) (int, error) { return 0, b.err }
 func TestSourceOfAnUploadFails(t *testing.T) {
 	_, _, c := honest(t)
 	tooLarge := fault.New(api.CodeTooLarge, "the body is too large")
-	_, err := c.WriteFile(context.Background(), "/x", "", io.MultiReader(strings.NewReader("some"), broken{tooLarge}))
+	_, err := c.WriteFile(context.Background(), "/x", guest.WriteOptions{}, io.MultiReader(strings.NewReader("some"), broken{tooLarge}))
 	if !errors.Is(err, tooLarge) {
 		t.Errorf("%v", err)
 	}
@@ -373,10 +373,13 @@ func everyCall(ctx context.Context, c *guest.Client) map[string]error {
 		_, err = io.Copy(io.Discard, io.LimitReader(f.Body, 1<<20))
 		return err
 	})
-	call("WriteFile", func() error { _, err := c.WriteFile(ctx, "/x", "0644", strings.NewReader("x")); return err })
+	call("WriteFile", func() error {
+		_, err := c.WriteFile(ctx, "/x", guest.WriteOptions{Mode: "0644"}, strings.NewReader("x"))
+		return err
+	})
 	call("RemoveFile", func() error { return c.RemoveFile(ctx, "/x", true) })
 	call("Stat", func() error { _, err := c.Stat(ctx, "/x"); return err })
-	call("ListDir", func() error { _, err := c.ListDir(ctx, "/x"); return err })
+	call("ListDir", func() error { _, err := c.ListDir(ctx, "/x", "", 0); return err })
 	call("Mkdir", func() error { return c.Mkdir(ctx, "/x") })
 	call("Move", func() error { return c.Move(ctx, api.MoveRequest{}) })
 	return out

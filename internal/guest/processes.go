@@ -57,9 +57,15 @@ func (c *Client) ProcessEvents(ctx context.Context, pid int, after int64, follow
 	return c.events(ctx, call{method: http.MethodGet, path: processPath(pid, "/events"), query: afterQuery(after, follow)}, after)
 }
 
-// WriteStdin appends to the standard input of a process.
+// WriteStdin appends to the standard input of a process. A program may take
+// its time until it reads.
 func (c *Client) WriteStdin(ctx context.Context, pid int, r io.Reader) error {
-	return c.upload(ctx, call{method: http.MethodPost, path: processPath(pid, "/stdin")}, r, nil)
+	src := &source{r: r}
+	err := c.do(ctx, call{method: http.MethodPost, path: processPath(pid, "/stdin"), body: src, time: longCall}, nil)
+	if serr := src.failed(); serr != nil {
+		return serr // ours, not the guest's
+	}
+	return err
 }
 
 // CloseStdin ends the standard input of a process.

@@ -26,12 +26,12 @@
 //	POST   /processes/{pid}/stdin                    raw bytes appended to standard input
 //	POST   /processes/{pid}/stdin/close              204
 //	POST   /processes/{pid}/signal                   api.SignalRequest, to the whole group
-//	DELETE /processes/{pid}                          kill the group
+//	DELETE /processes/{pid}                          kill the session
 //	GET    /files?path=                              bytes; Range is honoured
-//	PUT    /files?path=&mode=0644                    bytes → api.WriteResult; atomic, parents are made
+//	PUT    /files?path=&mode=0644&append=1           bytes → api.WriteResult; atomic unless appended, parents are made
 //	DELETE /files?path=&recursive=1                  204
 //	GET    /files/stat?path=                         api.FileInfo
-//	GET    /files/dir?path=                          api.DirListing
+//	GET    /files/dir?path=&after=NAME&limit=N       api.DirListing
 //	POST   /files/dir                                api.MkdirRequest → 204, parents are made
 //	POST   /files/move                               api.MoveRequest → 204
 //
@@ -65,6 +65,7 @@ const (
 	MaxCode       = 8 << 20
 	MaxContexts   = 64
 	MaxProcesses  = 256
+	MaxEntries    = 10_000    // in one listing of a folder
 	MaxQueue      = 32        // executions that wait in one context
 	KeepHead      = 256 << 10 // bytes of each output stream that are kept from its start
 	KeepTail      = 768 << 10 // and from its end

@@ -51,11 +51,7 @@ func (a *Agent) getContext(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Agent) deleteContext(w http.ResponseWriter, r *http.Request) error {
-	if err := a.kernels.Remove(r.PathValue("cid")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.kernels.Remove(r.PathValue("cid")))
 }
 
 func (a *Agent) interruptContext(w http.ResponseWriter, r *http.Request) error {
@@ -64,8 +60,7 @@ func (a *Agent) interruptContext(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Interrupt()
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, nil)
 }
 
 func (a *Agent) restartContext(w http.ResponseWriter, r *http.Request) error {
@@ -117,6 +112,5 @@ func (a *Agent) interruptExecution(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	c.InterruptExecution(ex)
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, nil)
 }

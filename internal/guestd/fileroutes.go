@@ -7,43 +7,52 @@ import (
 	"io/fs"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestd/child"
 	"github.com/pandastack/pandastack/internal/guestd/files"
 )
 
-func pathOf(r *http.Request) (string, error) { return files.Clean("path", r.URL.Query().Get("path")) }
-
-func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) error {
-	path, err := pathOf(r)
-	if err != nil {
-		return err
+// withPath serves a route whose query names a path.
+func withPath(h func(w http.ResponseWriter, r *http.Request, path string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		path, err := files.Clean("path", r.URL.Query().Get("path"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, path)
 	}
-	f, size, err := files.Open(path)
+}
+
+func (a *Agent) readFile(w http.ResponseWriter, r *http.Request, path string) error {
+	f, err := files.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	w.Header().Set("Content-Type", "application/octet-stream")
-	if size < 0 {
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	if f.Size < 0 {
 		return copyOut(w, f)
 	}
-	start, length, partial, ok := files.ParseRange(r.Header.Get("Range"), size)
+	start, length, partial, ok := files.ParseRange(r.Header.Get("Range"), f.Size)
 	if !ok {
-		w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
-		return withStatus{fault.InvalidField("range", "the range begins behind the end of the file, which has %d bytes", size),
+		h.Set("Content-Range", fmt.Sprintf("bytes */%d", f.Size))
+		return withStatus{fault.InvalidField("Range", "the range begins behind the end of the file, which has %d bytes", f.Size),
 			http.StatusRequestedRangeNotSatisfiable}
 	}
-	w.Header().Set("Accept-Ranges", "bytes")
-	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("Last-Modified", f.ModTime.UTC().Format(http.TimeFormat))
+	h.Set("Content-Length", strconv.FormatInt(length, 10))
 	if !partial {
 		return copyOut(w, io.LimitReader(f, length))
 	}
 	if _, err := f.Seek(start, io.SeekStart); err != nil {
 		return files.Explain(err, "path", path)
 	}
-	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, start+length-1, size))
+	h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, start+length-1, f.Size))
 	w.WriteHeader(http.StatusPartialContent)
 	return copyOut(w, io.LimitReader(f, length))
 }
@@ -57,24 +66,21 @@ func copyOut(w http.ResponseWriter, r io.Reader) error {
 	return nil
 }
 
-func (a *Agent) writeFile(w http.ResponseWriter, r *http.Request) error {
-	raw := r.URL.Query().Get("path")
-	path, err := pathOf(r)
-	if err != nil {
-		return err
-	}
-	if raw[len(raw)-1] == '/' {
-		path += "/" // it says that a folder was meant
-	}
-	perm, force := fs.FileMode(0o644), false
-	if s := r.URL.Query().Get("mode"); s != "" {
+func (a *Agent) writeFile(w http.ResponseWriter, r *http.Request, path string) error {
+	q := r.URL.Query()
+	o := files.Options{Append: q.Get("append") == "1"}
+	if s := q.Get("mode"); s != "" {
 		n, err := strconv.ParseUint(s, 8, 32)
 		if err != nil || n > 0o7777 {
 			return fault.InvalidField("mode", "mode must be octal, as 0644, not %q", s)
 		}
-		perm, force = modeOf(uint32(n)), true
+		o.Perm, o.Force = modeOf(uint32(n)), true
 	}
-	n, err := files.Write(path, r.Body, perm, force)
+	named := path
+	if strings.HasSuffix(q.Get("path"), "/") {
+		named += "/" // it says that a folder was meant
+	}
+	n, err := files.Write(named, r.Body, o)
 	if err != nil {
 		return err
 	}
@@ -91,36 +97,28 @@ func modeOf(n uint32) fs.FileMode {
 	return mode
 }
 
-func (a *Agent) removeFile(w http.ResponseWriter, r *http.Request) error {
-	path, err := pathOf(r)
-	if err != nil {
-		return err
-	}
-	if err := files.Remove(path, r.URL.Query().Get("recursive") == "1"); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (a *Agent) removeFile(w http.ResponseWriter, r *http.Request, path string) error {
+	return noContent(w, files.Remove(path, r.URL.Query().Get("recursive") == "1"))
 }
 
-func (a *Agent) statFile(w http.ResponseWriter, r *http.Request) error {
-	path, err := pathOf(r)
-	if err != nil {
-		return err
-	}
-	info, err := files.Stat(path)
+func (a *Agent) statFile(w http.ResponseWriter, _ *http.Request, path string) error {
+	info, err := files.Stat(path, child.ReadNames(a.cfg.Etc))
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, info)
 }
 
-func (a *Agent) listDir(w http.ResponseWriter, r *http.Request) error {
-	path, err := pathOf(r)
-	if err != nil {
-		return err
+func (a *Agent) listDir(w http.ResponseWriter, r *http.Request, path string) error {
+	q := r.URL.Query()
+	limit := 0
+	if s := q.Get("limit"); s != "" {
+		var err error
+		if limit, err = strconv.Atoi(s); err != nil || limit < 0 {
+			return fault.InvalidField("limit", "limit must be a whole number, not %q", s)
+		}
 	}
-	list, err := files.List(path)
+	list, err := files.List(path, q.Get("after"), limit, child.ReadNames(a.cfg.Etc))
 	if err != nil {
 		return err
 	}
@@ -136,11 +134,7 @@ func (a *Agent) makeDir(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := files.MakeDir(path); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, files.MakeDir(path))
 }
 
 func (a *Agent) moveFile(w http.ResponseWriter, r *http.Request) error {
@@ -156,9 +150,5 @@ func (a *Agent) moveFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := files.Move(from, to, req.Overwrite); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, files.Move(from, to, req.Overwrite))
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestWriteKeepsModeAndOwnerOfTheOldFile(t *testing.T) {
 	s.put(path, []byte("new"))
 	var fi api.FileInfo
 	s.do("GET", at("/files/stat", path), nil, &fi)
-	if fi.Permissions != "4750" || fi.Owner != 12 || fi.Group != 34 || fi.Size != 3 {
+	if fi.Permissions != "4750" || fi.UID != 12 || fi.GID != 34 || fi.Size != 3 {
 		t.Errorf("got %+v", fi)
 	}
 	s.do("PUT", at("/files", path)+"&mode=0600", strings.NewReader("x"), nil)
@@ -245,6 +246,11 @@ func TestFullDisk(t *testing.T) {
 	if got := s.get(filepath.Join(small, "to")); string(got) != "moved" {
 		t.Errorf("got %q", got)
 	}
+	// What does not fit is not appended in part.
+	s.fails("PUT", at("/files", path)+"&append=1", bytes.NewReader(make([]byte, 1<<20)), 507, api.CodeNoSpace)
+	if got := s.get(path); string(got) != "old" {
+		t.Errorf("%d bytes are left of an append that failed", len(got))
+	}
 }
 
 func TestFolders(t *testing.T) {
@@ -294,17 +300,148 @@ func TestNothingIsRemovedThroughProc(t *testing.T) {
 	}
 }
 
-func TestListingIsBounded(t *testing.T) {
+// pages lists a folder page by page.
+func (s *sandbox) pages(dir, limit string) (names []string, pages int) {
+	s.Helper()
+	after := ""
+	for {
+		var list api.DirListing
+		s.do("GET", at("/files/dir", dir)+"&limit="+limit+"&after="+url.QueryEscape(after), nil, &list)
+		pages++
+		for _, e := range list.Entries {
+			after = e.Name
+			if e.RawName != nil {
+				after = string(e.RawName)
+			}
+			names = append(names, after)
+		}
+		if !list.Truncated {
+			return names, pages
+		}
+	}
+}
+
+func TestLargeFoldersAreListedInPages(t *testing.T) {
 	s := start(t)
 	dir := filepath.Join(s.dir, "many")
 	_ = os.Mkdir(dir, 0o755)
-	for i := range 10_005 {
-		write(t, filepath.Join(dir, fmt.Sprintf("f%05d", i)), "")
+	for i := range 25_000 {
+		if err := os.Symlink("x", filepath.Join(dir, fmt.Sprintf("f%05d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, pages := s.pages(dir, "")
+	if len(names) != 25_000 || pages != 3 || !slices.IsSorted(names) || names[24_999] != "f24999" {
+		t.Errorf("%d names in %d pages", len(names), pages)
+	}
+	var list api.DirListing
+	s.do("GET", at("/files/dir", dir)+"&limit=3&after=f00009", nil, &list)
+	if len(list.Entries) != 3 || list.Entries[0].Name != "f00010" || !list.Truncated {
+		t.Errorf("got %+v", list)
+	}
+	s.fails("GET", at("/files/dir", dir)+"&limit=few", nil, 400, api.CodeInvalid)
+}
+
+// Long names and targets do not make a listing larger than the host reads.
+func TestListingIsBoundedInBytes(t *testing.T) {
+	s := start(t)
+	dir := filepath.Join(s.dir, "long")
+	_ = os.Mkdir(dir, 0o755)
+	for i := range 1500 {
+		name := fmt.Sprintf("%s%04d", strings.Repeat("\x01", 240), i)
+		if err := os.Symlink(strings.Repeat("\x01", 4000), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names, pages := s.pages(dir, ""); len(names) != 1500 || pages < 2 {
+		t.Errorf("%d names in %d pages", len(names), pages)
+	}
+}
+
+// Names are bytes: what is not UTF-8 is shown as such, and can be asked for.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	s := start(t)
+	dir := filepath.Join(s.dir, "latin")
+	path := filepath.Join(dir, "caf\xe9")
+	s.put(path, []byte("au lait"))
+	if b, err := os.ReadFile(path); err != nil || string(b) != "au lait" {
+		t.Fatalf("%q, %v", b, err)
 	}
 	var list api.DirListing
 	s.do("GET", at("/files/dir", dir), nil, &list)
-	if len(list.Entries) != 10_000 || !list.Truncated {
-		t.Errorf("%d entries, truncated %v", len(list.Entries), list.Truncated)
+	if len(list.Entries) != 1 || list.Entries[0].Name != "caf\uFFFD" || string(list.Entries[0].RawName) != "caf\xe9" {
+		t.Errorf("got %+v", list)
+	}
+	if got := s.get(path); string(got) != "au lait" {
+		t.Errorf("got %q", got)
+	}
+	s.do("DELETE", at("/files", path), nil, nil)
+	s.fails("GET", at("/files/stat", path), nil, 404, api.CodeNotFound)
+}
+
+func TestPermissionsAreToldInNumbersLettersAndNames(t *testing.T) {
+	s := start(t)
+	path := filepath.Join(s.dir, "f")
+	write(t, path, "x")
+	_ = os.Chown(path, 1234, 4321)
+	for mode, want := range map[uint32]string{0o640: "-rw-r-----", 0o4755: "-rwsr-xr-x", 0o2644: "-rw-r-Sr--", 0o1777: "-rwxrwxrwt", 0: "----------"} {
+		_ = unix.Chmod(path, mode)
+		var fi api.FileInfo
+		s.do("GET", at("/files/stat", path), nil, &fi)
+		if fi.Symbolic != want || fi.Permissions != fmt.Sprintf("%04o", mode) || fi.Owner != "panda" || fi.Group != "" || fi.GID != 4321 {
+			t.Errorf("%o: got %+v", mode, fi)
+		}
+	}
+	var fi api.FileInfo
+	s.do("GET", at("/files/stat", s.dir), nil, &fi)
+	if fi.Mode != "d" || fi.Symbolic[0] != 'd' || fi.Group != "root" {
+		t.Errorf("got %+v", fi)
+	}
+}
+
+func TestAppend(t *testing.T) {
+	s := start(t)
+	path := filepath.Join(s.dir, "new", "log")
+	add := func(b string) { s.do("PUT", at("/files", path)+"&append=1", strings.NewReader(b), nil) }
+	add("one\n")
+	_ = unix.Chmod(path, 0o600)
+	add("two\n")
+	if got := s.get(path); string(got) != "one\ntwo\n" {
+		t.Errorf("got %q", got)
+	}
+	var fi api.FileInfo
+	s.do("PUT", at("/files", path)+"&append=1&mode=0640", strings.NewReader(""), nil)
+	if s.do("GET", at("/files/stat", path), nil, &fi); fi.Permissions != "0640" {
+		t.Errorf("got %+v", fi)
+	}
+	// Half of it is none of it.
+	req, _ := http.NewRequest("PUT", "http://guest"+at("/files", path)+"&append=1", io.MultiReader(strings.NewReader("half"), failing{}))
+	if resp, err := s.client.Do(req); err == nil {
+		resp.Body.Close()
+	}
+	eventually(t, "what had come is taken away", func() bool { return string(s.get(path)) == "one\ntwo\n" })
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// A file that has no content is not read to an end that flees before us.
+func TestOnlyFilesOfTheKernelHaveNoSize(t *testing.T) {
+	s := start(t)
+	path := filepath.Join(s.dir, "empty")
+	write(t, path, "")
+	for path, want := range map[string]int{path: 416, "/proc/self/status": 200} {
+		req, _ := http.NewRequest("GET", "http://guest"+at("/files", path), nil)
+		req.Header.Set("Range", "bytes=0-")
+		resp, err := s.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
 	}
 }
 
@@ -329,5 +466,26 @@ func TestMove(t *testing.T) {
 	dir := filepath.Join(s.dir, "dir")
 	s.do("POST", "/files/dir", api.MkdirRequest{Path: dir}, nil)
 	s.fails("POST", "/files/move", api.MoveRequest{From: dir, To: filepath.Join(dir, "in", "itself")}, 400, api.CodeInvalid)
+	if _, err := os.Stat(filepath.Join(dir, "in")); err == nil {
+		t.Error("a move that failed has made folders")
+	}
 	s.fails("POST", "/files/move", api.MoveRequest{From: b, To: dir, Overwrite: true}, 409, api.CodeConflict)
+	s.fails("POST", "/files/move", api.MoveRequest{From: dir, To: b, Overwrite: true}, 409, api.CodeConflict)
+	// A folder moves with what is in it, and replaces an empty one only.
+	full := filepath.Join(s.dir, "full")
+	s.put(filepath.Join(full, "f"), []byte("in it"))
+	s.fails("POST", "/files/move", api.MoveRequest{From: dir, To: full, Overwrite: true}, 409, api.CodeConflict)
+	s.do("POST", "/files/move", api.MoveRequest{From: full, To: dir, Overwrite: true}, nil)
+	if string(s.get(filepath.Join(dir, "f"))) != "in it" {
+		t.Error("the folder did not take along what is in it")
+	}
+	// A link is moved itself.
+	link := filepath.Join(s.dir, "link")
+	_ = os.Symlink("nowhere", link)
+	s.do("POST", "/files/move", api.MoveRequest{From: link, To: link + "2"}, nil)
+	if to, err := os.Readlink(link + "2"); to != "nowhere" {
+		t.Errorf("%q, %v", to, err)
+	}
+	s.fails("POST", "/files/move", api.MoveRequest{From: "/proc/version", To: link + "3"}, 403, api.CodeDenied)
+	s.fails("POST", "/files/move", api.MoveRequest{From: "/", To: link + "3"}, 400, api.CodeInvalid)
 }

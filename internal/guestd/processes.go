@@ -1,9 +1,9 @@
 package guestd
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,9 +49,7 @@ type process struct {
 	child *child.Child
 	log   *eventlog.Log
 	out   *child.Outputs
-
-	stdinMu sync.Mutex
-	stdin   *os.File
+	stdin *stdin
 
 	mu    sync.Mutex
 	info  api.Process
@@ -109,15 +107,9 @@ func (ps *processes) start(req guestapi.StartProcess) (*process, error) {
 	p.out.Run()
 	if len(req.Input) > 0 {
 		go func() {
-			p.stdinMu.Lock()
-			defer p.stdinMu.Unlock()
-			if p.stdin == nil {
-				return
-			}
-			_, _ = p.stdin.Write(req.Input) // a program need not read its input
+			_ = p.stdin.write(bytes.NewReader(req.Input), nil) // a program need not read its input
 			if !req.Stdin {
-				_ = p.stdin.Close()
-				p.stdin = nil
+				p.stdin.close()
 			}
 		}()
 	}
@@ -236,45 +228,51 @@ func startError(err error, req guestapi.StartProcess, spec child.Spec) error {
 }
 
 // spawn starts the process with its pipes.
-func (ps *processes) spawn(p *process, spec child.Spec, stdin bool) error {
+func (ps *processes) spawn(p *process, spec child.Spec, keepInput bool) error {
 	out, ends, err := child.NewOutputs(p.log.Output)
 	if err != nil {
 		return err
 	}
-	var in *os.File
-	if stdin {
-		var fds [2]int
-		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-			return err
-		}
-		in = os.NewFile(uintptr(fds[0]), "stdin")
-		_ = unix.SetNonblock(fds[1], true)
-		p.stdin = os.NewFile(uintptr(fds[1]), "stdin")
-	} else if in, err = os.Open(os.DevNull); err != nil {
+	in, input, err := inputs(keepInput)
+	if err != nil {
+		out.Close()
 		return err
 	}
+	p.out, p.stdin = out, newStdin(input)
 	spec.Files = []*os.File{in, ends[0], ends[1]}
-	p.out = out
 	p.child, err = ps.cfg.Reaper.Start(spec)
 	for _, f := range spec.Files {
 		_ = f.Close()
 	}
 	if err != nil {
 		out.Close()
-		if p.stdin != nil {
-			_ = p.stdin.Close()
-		}
+		p.stdin.close()
 		return err
 	}
-	p.info.PID = p.child.PID
+	p.info.PID, p.stdin.pid, p.stdin.done = p.child.PID, p.child.PID, p.child.Done()
 	return nil
+}
+
+// inputs gives the standard input of a process, and the end that writes to it
+// if there is to be one.
+func inputs(keep bool) (in, input *os.File, err error) {
+	if !keep {
+		in, err = os.Open(os.DevNull)
+		return in, nil, err
+	}
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	_ = unix.SetNonblock(fds[1], true)
+	return os.NewFile(uintptr(fds[0]), "stdin"), os.NewFile(uintptr(fds[1]), "stdin"), nil
 }
 
 // supervise waits for the end of a process, or brings it about.
 func (ps *processes) supervise(p *process, timeout time.Duration) {
 	watch := deadline.Start(deadline.System)
 	if timeout > 0 && watch.Wait(timeout, p.child.Done()) {
-		p.setCause("timeout")
+		p.setCause(api.ReasonTimeout)
 		p.signal(unix.SIGTERM)
 		if watch.Wait(timeout+terminateTime, p.child.Done()) {
 			child.KillSession(p.child.PID)
@@ -293,12 +291,7 @@ func (ps *processes) supervise(p *process, timeout time.Duration) {
 	p.out.Drain()
 	p.out.Unlock()
 
-	p.stdinMu.Lock()
-	if p.stdin != nil {
-		_ = p.stdin.Close()
-		p.stdin = nil
-	}
-	p.stdinMu.Unlock()
+	p.stdin.close()
 
 	now := time.Now().UTC()
 	exit := exitOf(p.child.Status(), p.why())
@@ -319,12 +312,22 @@ func (ps *processes) supervise(p *process, timeout time.Duration) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
+// timeoutCode is what timeout(1) returns, too.
+const timeoutCode = 124
+
+// exitOf says how a process ended that we may have had cause to end.
 func exitOf(status syscall.WaitStatus, cause string) api.Exit {
-	exit := api.Exit{Code: status.ExitStatus(), Reason: "exited"}
+	exit := api.Exit{Code: status.ExitStatus(), Reason: api.ReasonExited}
 	if status.Signaled() {
-		exit = api.Exit{Code: 128 + int(status.Signal()), Signal: unix.SignalName(status.Signal()), Reason: "signaled"}
+		exit = api.Exit{Code: 128 + int(status.Signal()), Signal: unix.SignalName(status.Signal()), Reason: api.ReasonSignaled}
 	}
-	if cause != "" {
+	switch {
+	case cause == api.ReasonTimeout:
+		exit.Reason = cause
+		if exit.Code == 0 { // a program that ends well at SIGTERM has not done its work
+			exit.Code = timeoutCode
+		}
+	case cause != "" && status.Signaled() && status.Signal() == unix.SIGKILL: // else it was quicker than we
 		exit.Reason = cause
 	}
 	return exit
@@ -422,50 +425,12 @@ func (p *process) signal(sig syscall.Signal) {
 	_ = unix.Kill(-p.child.PID, sig)
 }
 
-// kill ends the process and everything in its session.
+// kill ends the process and everything in its session. What has made itself a
+// session of its own, with setsid, said that it wants to outlive this one, and
+// does: until the sandbox ends.
 func (p *process) kill(cause string) {
-	if cause != "" {
-		p.setCause(cause)
-	}
 	if p.snapshot().Running {
+		p.setCause(cause)
 		child.KillSession(p.child.PID)
-	}
-}
-
-// write appends to standard input, as fast as the program reads it.
-func (p *process) write(r io.Reader, gone <-chan struct{}) error {
-	p.stdinMu.Lock()
-	defer p.stdinMu.Unlock()
-	if p.stdin == nil {
-		return fault.New(api.CodeConflict, "the standard input of process %d is closed", p.child.PID).
-			WithHint("start it with stdin set to keep it open")
-	}
-	in := p.stdin
-	_ = in.SetWriteDeadline(time.Time{})
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	defer func() { close(stop); <-stopped }()
-	go func() {
-		defer close(stopped)
-		select {
-		case <-gone:
-			_ = in.SetWriteDeadline(time.Unix(1, 0))
-		case <-p.child.Done():
-			_ = in.SetWriteDeadline(time.Unix(1, 0))
-		case <-stop:
-		}
-	}()
-	_, err := io.Copy(in, r)
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return fault.Wrap(err, api.CodeConflict, "process %d no longer reads its standard input", p.child.PID)
-	}
-	return err
-}
-
-func (p *process) closeStdin() {
-	p.stdinMu.Lock()
-	defer p.stdinMu.Unlock()
-	if p.stdin != nil {
-		_ = p.stdin.Close()
-		p.stdin = nil
 	}
 }

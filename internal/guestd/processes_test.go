@@ -1,6 +1,7 @@
 package guestd_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -108,6 +109,50 @@ func TestTimeoutEndsChildrenThatIgnoreTheFirstSignal(t *testing.T) {
 	eventually(t, "the child is gone", func() bool { return pid > 1 && unix.Kill(pid, 0) == unix.ESRCH })
 }
 
+// A program that ends well when it is told to stop has not done its work.
+func TestTimeoutIsNoSuccess(t *testing.T) {
+	s := start(t)
+	p := s.start("trap 'exit 0' TERM; while :; do sleep 0.01; done", func(r *guestapi.StartProcess) { r.TimeoutMS = 200 })
+	if _, exit := s.finish(p); exit.Reason != api.ReasonTimeout || exit.Code != 124 || exit.Signal != "" {
+		t.Errorf("got %+v", exit)
+	}
+}
+
+// Grandchildren in other groups of the session go with it; what has made
+// itself a session of its own stays.
+func TestKillEndsTheSessionAndNotAnother(t *testing.T) {
+	s := start(t)
+	p := s.start("setsid sleep 1000 & set -m; (sleep 1000 & wait) & wait")
+	alive := func() (own, other int) {
+		all, err := child.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range all {
+			switch {
+			case i.Session == p.PID && !i.Zombie:
+				own++
+			case i.Parent == p.PID && i.PID == i.Session:
+				other = i.PID
+			}
+		}
+		return own, other
+	}
+	var daemon int
+	eventually(t, "all have started", func() bool {
+		own, other := alive()
+		daemon = other
+		return own >= 3 && other != 0
+	})
+	s.do("DELETE", fmt.Sprintf("/processes/%d", p.PID), nil, nil)
+	s.finish(p)
+	eventually(t, "the session is gone", func() bool { own, _ := alive(); return own == 0 })
+	if err := unix.Kill(daemon, 0); err != nil {
+		t.Errorf("the other session: %v", err)
+	}
+	child.KillSession(daemon)
+}
+
 func TestChildLeftBehindDoesNotHoldUpTheEnd(t *testing.T) {
 	s := start(t)
 	marker := filepath.Join(s.dir, "marker")
@@ -153,6 +198,47 @@ func TestStandardInput(t *testing.T) {
 	child.KillSession(p.PID)
 }
 
+// Input that nobody reads holds up neither the end of its process nor whoever
+// closes it.
+func TestInputThatNobodyReads(t *testing.T) {
+	s := start(t)
+	input := make([]byte, 1<<20)
+	p := s.start("exec 3<&0; sleep 1000 <&3 & exit 5", func(r *guestapi.StartProcess) { r.Input = input })
+	if _, exit := s.finish(p); exit.Code != 5 {
+		t.Errorf("got %+v", exit)
+	}
+	child.KillSession(p.PID)
+
+	p = s.start("sleep 1000", func(r *guestapi.StartProcess) { r.Stdin = true })
+	at := fmt.Sprintf("/processes/%d/stdin", p.PID)
+	stuck := make(chan int)
+	go func() {
+		r := s.request("POST", at, bytes.NewReader(input))
+		r.Body.Close()
+		stuck <- r.StatusCode
+	}()
+	s.do("POST", at+"/close", nil, nil)
+	eventually(t, "no more is taken", func() bool {
+		r := s.request("POST", at, strings.NewReader("more"))
+		r.Body.Close()
+		return r.StatusCode == http.StatusConflict
+	})
+	s.do("DELETE", fmt.Sprintf("/processes/%d", p.PID), nil, nil)
+	if status := <-stuck; status != http.StatusConflict {
+		t.Errorf("the write that was stuck: %d", status)
+	}
+}
+
+// Closing waits its turn behind what is being written.
+func TestInputIsClosedAfterWhatWasWritten(t *testing.T) {
+	s := start(t)
+	p := s.start("sleep 0.3; wc -c", func(r *guestapi.StartProcess) { r.Stdin, r.Input = true, make([]byte, 1<<20) })
+	s.do("POST", fmt.Sprintf("/processes/%d/stdin/close", p.PID), nil, nil)
+	if events, _ := s.finish(p); strings.TrimSpace(text(events, "stdout")) != "1048576" {
+		t.Errorf("got %q", text(events, "stdout"))
+	}
+}
+
 func TestBinaryOutputOfACommand(t *testing.T) {
 	s := start(t)
 	events, _ := s.shell("head -c 100000 /dev/urandom | tee copy; sync")
@@ -193,7 +279,7 @@ func TestProcessesAreListedAndFound(t *testing.T) {
 		t.Errorf("got %+v", list)
 	}
 	s.do("DELETE", fmt.Sprintf("/processes/%d", p.PID), nil, nil)
-	if _, exit := s.finish(p); exit.Signal != "SIGKILL" {
+	if _, exit := s.finish(p); exit.Signal != "SIGKILL" || exit.Reason != api.ReasonKilled || exit.Code != 137 {
 		t.Errorf("got %+v", exit)
 	}
 	s.do("DELETE", fmt.Sprintf("/processes/%d", p.PID), nil, nil)

@@ -30,27 +30,26 @@ func (a *Agent) startProcess(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, p.snapshot())
 }
 
-func (a *Agent) process(r *http.Request) (*process, error) {
-	pid, err := strconv.Atoi(r.PathValue("pid"))
-	if err != nil || pid <= 0 {
-		return nil, fault.InvalidField("pid", "pid must be the number of a process, not %q", r.PathValue("pid"))
+// withProcess serves a route of one process.
+func (a *Agent) withProcess(h func(w http.ResponseWriter, r *http.Request, p *process) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		pid, err := strconv.Atoi(r.PathValue("pid"))
+		if err != nil || pid <= 0 {
+			return fault.InvalidField("pid", "pid must be the number of a process, not %q", r.PathValue("pid"))
+		}
+		p, err := a.processes.get(pid)
+		if err != nil {
+			return err
+		}
+		return h(w, r, p)
 	}
-	return a.processes.get(pid)
 }
 
-func (a *Agent) getProcess(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.process(r)
-	if err != nil {
-		return err
-	}
+func (a *Agent) getProcess(w http.ResponseWriter, _ *http.Request, p *process) error {
 	return writeJSON(w, http.StatusOK, p.snapshot())
 }
 
-func (a *Agent) processEvents(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.process(r)
-	if err != nil {
-		return err
-	}
+func (a *Agent) processEvents(w http.ResponseWriter, r *http.Request, p *process) error {
 	after, follow, err := afterAndFollow(r)
 	if err != nil {
 		return err
@@ -58,33 +57,16 @@ func (a *Agent) processEvents(w http.ResponseWriter, r *http.Request) error {
 	return streamEvents(w, r, p.log, after, follow)
 }
 
-func (a *Agent) writeStdin(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.process(r)
-	if err != nil {
-		return err
-	}
-	if err := p.write(r.Body, r.Context().Done()); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (a *Agent) writeStdin(w http.ResponseWriter, r *http.Request, p *process) error {
+	return noContent(w, p.stdin.write(r.Body, r.Context().Done()))
 }
 
-func (a *Agent) closeStdin(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.process(r)
-	if err != nil {
-		return err
-	}
-	p.closeStdin()
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (a *Agent) closeStdin(w http.ResponseWriter, _ *http.Request, p *process) error {
+	p.stdin.close()
+	return noContent(w, nil)
 }
 
-func (a *Agent) signalProcess(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.process(r)
-	if err != nil {
-		return err
-	}
+func (a *Agent) signalProcess(w http.ResponseWriter, r *http.Request, p *process) error {
 	var req api.SignalRequest
 	if err := readJSON(w, r, &req); err != nil {
 		return err
@@ -97,18 +79,12 @@ func (a *Agent) signalProcess(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(api.CodeConflict, "process %d has ended", p.child.PID)
 	}
 	p.signal(sig)
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, nil)
 }
 
-func (a *Agent) killProcess(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.process(r)
-	if err != nil {
-		return err
-	}
-	p.kill("")
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (a *Agent) killProcess(w http.ResponseWriter, _ *http.Request, p *process) error {
+	p.kill(api.ReasonKilled)
+	return noContent(w, nil)
 }
 
 // parseSignal reads "SIGTERM", "TERM" or "15".

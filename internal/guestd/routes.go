@@ -13,10 +13,13 @@ import (
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
+// handler serves a route; its error becomes the answer.
+type handler func(http.ResponseWriter, *http.Request) error
+
 // routes serves exactly what package guestapi lists.
 func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+	handle := func(pattern string, h handler) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
 				a.writeError(w, r, err)
@@ -39,18 +42,18 @@ func (a *Agent) routes() http.Handler {
 
 	handle("GET /processes", a.listProcesses)
 	handle("POST /processes", a.startProcess)
-	handle("GET /processes/{pid}", a.getProcess)
-	handle("GET /processes/{pid}/events", a.processEvents)
-	handle("POST /processes/{pid}/stdin", a.writeStdin)
-	handle("POST /processes/{pid}/stdin/close", a.closeStdin)
-	handle("POST /processes/{pid}/signal", a.signalProcess)
-	handle("DELETE /processes/{pid}", a.killProcess)
+	handle("GET /processes/{pid}", a.withProcess(a.getProcess))
+	handle("GET /processes/{pid}/events", a.withProcess(a.processEvents))
+	handle("POST /processes/{pid}/stdin", a.withProcess(a.writeStdin))
+	handle("POST /processes/{pid}/stdin/close", a.withProcess(a.closeStdin))
+	handle("POST /processes/{pid}/signal", a.withProcess(a.signalProcess))
+	handle("DELETE /processes/{pid}", a.withProcess(a.killProcess))
 
-	handle("GET /files", a.readFile)
-	handle("PUT /files", a.writeFile)
-	handle("DELETE /files", a.removeFile)
-	handle("GET /files/stat", a.statFile)
-	handle("GET /files/dir", a.listDir)
+	handle("GET /files", withPath(a.readFile))
+	handle("PUT /files", withPath(a.writeFile))
+	handle("DELETE /files", withPath(a.removeFile))
+	handle("GET /files/stat", withPath(a.statFile))
+	handle("GET /files/dir", withPath(a.listDir))
 	handle("POST /files/dir", a.makeDir)
 	handle("POST /files/move", a.moveFile)
 
@@ -74,6 +77,14 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a host that went away asks again
 	return nil
+}
+
+// noContent answers a call that has nothing to say but whether it went well.
+func noContent(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // readJSON reads a body into v, which keeps its zero value for an empty one.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/guestd/child"
 )
 
@@ -238,7 +239,7 @@ func (ps *processes) victims() []victim {
 	var list []victim
 	for _, p := range ps.all {
 		if p.snapshot().Running {
-			list = append(list, victim{fmt.Sprintf("process %d", p.child.PID), p.child.PID, func() { p.kill("oom") }})
+			list = append(list, victim{fmt.Sprintf("process %d", p.child.PID), p.child.PID, func() { p.kill(api.ReasonOOM) }})
 		}
 	}
 	return list

@@ -130,9 +130,33 @@ func ok(w http.ResponseWriter, v any) error {
 	return nil
 }
 
+// answer passes on what a call gave: its value as JSON, or its error.
+func answer(w http.ResponseWriter, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return ok(w, v)
+}
+
+// done passes on how a call went that has nothing else to say.
+func done(w http.ResponseWriter, err error) error {
+	if err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
 func noContent(w http.ResponseWriter) error {
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// orEmpty makes a list that may be missing one that is an array in JSON.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
 
 // flowing makes a streamed body or response fail when nothing moves for a

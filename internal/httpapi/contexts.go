@@ -31,13 +31,7 @@ var _ Kernels = (*kernel.Service)(nil)
 
 func (s *Server) listContexts(w http.ResponseWriter, r *http.Request) error {
 	list, err := s.Kernels.Contexts(r.Context(), owner(r), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	if list == nil {
-		list = []api.Context{}
-	}
-	return ok(w, list)
+	return answer(w, orEmpty(list), err)
 }
 
 func (s *Server) createContext(w http.ResponseWriter, r *http.Request) error {
@@ -65,32 +59,20 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) getContext(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.Kernels.Context(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"))
-	if err != nil {
-		return err
-	}
-	return ok(w, c)
+	return answer(w, c, err)
 }
 
 func (s *Server) closeContext(w http.ResponseWriter, r *http.Request) error {
-	if err := s.Kernels.CloseContext(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")); err != nil {
-		return err
-	}
-	return noContent(w)
+	return done(w, s.Kernels.CloseContext(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")))
 }
 
 func (s *Server) interrupt(w http.ResponseWriter, r *http.Request) error {
-	if err := s.Kernels.Interrupt(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")); err != nil {
-		return err
-	}
-	return noContent(w)
+	return done(w, s.Kernels.Interrupt(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid")))
 }
 
 func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.Kernels.Restart(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"))
-	if err != nil {
-		return err
-	}
-	return ok(w, c)
+	return answer(w, c, err)
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (api.RunRequest, error) {
@@ -133,12 +115,7 @@ func (s *Server) cut(r *http.Request, eid string, err error) error {
 
 // whole fills in what must be there even when empty.
 func whole(ex api.Execution) api.Execution {
-	if ex.Results == nil {
-		ex.Results = []api.Bundle{}
-	}
-	if ex.ResultsMeta == nil {
-		ex.ResultsMeta = []api.ResultMeta{}
-	}
+	ex.Results, ex.ResultsMeta = orEmpty(ex.Results), orEmpty(ex.ResultsMeta)
 	return ex
 }
 
@@ -175,18 +152,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, events iter.Seq2
 // attach gives an execution from a number on: as events, or whole when JSON is
 // asked for.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r)
+	after, err := attachAfter(r)
 	if err != nil {
 		return err
-	}
-	after, err := natural(q, "after", 0)
-	if err != nil {
-		return err
-	}
-	if after == 0 {
-		if after, err = lastEventID(r); err != nil {
-			return err
-		}
 	}
 	id, cid, eid := r.PathValue("id"), r.PathValue("cid"), r.PathValue("eid")
 	if wantsJSON(r) {

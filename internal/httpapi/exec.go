@@ -20,12 +20,30 @@ type Commands interface {
 
 var _ Commands = (*process.Service)(nil)
 
-// timedOut is the body of a command that ran out of time: an error by its
-// status, with the output so far beside it.
-type timedOut struct {
-	*api.Error
-	api.ExecResult
+// cutShort is the failure of a command that had begun: what it had written by
+// then goes with the error.
+type cutShort struct {
+	error
+	soFar api.ExecResult
 }
+
+func (e *cutShort) Unwrap() error { return e.error }
+
+func (e *cutShort) body(err *api.Error) api.ExecFailure {
+	r := e.soFar
+	f := api.ExecFailure{
+		Error: err, Stdout: r.Stdout, Stderr: r.Stderr, TimedOut: r.TimedOut, Truncated: r.Truncated,
+		StdoutDropped: r.StdoutDropped, StderrDropped: r.StderrDropped, OutputPath: r.OutputPath,
+	}
+	if r.TimedOut {
+		f.ExitCode = &r.ExitCode
+	}
+	return f
+}
+
+// errDeadline has the word by which published clients know it.
+var errDeadline = fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed, with all that it had started").
+	WithHint("raise timeout_seconds, or start it as a process and look at it later")
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	req, err := decodeExec(w, r)
@@ -33,17 +51,13 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	res, err := s.Commands.Exec(r.Context(), owner(r), r.PathValue("id"), req)
-	if err != nil {
-		return err
+	switch {
+	case err != nil && res.Stdout+res.Stderr != "":
+		return &cutShort{err, res}
+	case err == nil && res.TimedOut:
+		return &cutShort{errDeadline, res}
 	}
-	if res.TimedOut {
-		f := fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed").
-			WithHint("raise timeout_seconds, or start it as a process and look at it later")
-		body, status := s.failure(r, f)
-		writeJSON(w, status, timedOut{body, res})
-		return nil
-	}
-	return ok(w, res)
+	return answer(w, res, err)
 }
 
 func decodeExec(w http.ResponseWriter, r *http.Request) (api.ExecRequest, error) {
@@ -51,10 +65,14 @@ func decodeExec(w http.ResponseWriter, r *http.Request) (api.ExecRequest, error)
 	if err := decode(w, r, &req); err != nil {
 		return req, err
 	}
+	return req, checkExec(req)
+}
+
+func checkExec(req api.ExecRequest) error {
 	if _, err := seconds("timeout_seconds", req.TimeoutSeconds); err != nil {
-		return req, err
+		return err
 	}
-	return req, checkCommand(req.Cmd, req.CWD, req.Envs, req.User)
+	return checkCommand(req.Cmd, req.CWD, req.Envs, req.User)
 }
 
 func checkCommand(cmd api.Command, cwd string, env map[string]string, user string) error {
@@ -119,16 +137,20 @@ func (s *Server) execStream(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// textOf is the output in an event, with U+FFFD for what is not UTF-8.
+func textOf(e api.Event) string {
+	if e.Text == "" {
+		return strings.ToValidUTF8(string(e.Raw), "\uFFFD")
+	}
+	return e.Text
+}
+
 func sendExec(out *sse, e api.Event) (ended bool, err error) {
 	switch e.Type {
 	case api.EventStarted:
 		return false, out.begin()
 	case api.EventStdout, api.EventStderr:
-		text := e.Text
-		if text == "" {
-			text = strings.ToValidUTF8(string(e.Raw), "\uFFFD")
-		}
-		return false, out.send(e.Seq, e.Type, chunkData{text})
+		return false, out.send(e.Seq, e.Type, chunkData{textOf(e)})
 	case api.EventGap:
 		return false, out.send(e.Seq, e.Type, dataOf(e))
 	case api.EventExit:
@@ -136,8 +158,8 @@ func sendExec(out *sse, e api.Event) (ended bool, err error) {
 		if x == nil {
 			return false, errNoExit
 		}
-		if x.Reason == "timeout" {
-			return true, fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed")
+		if x.Reason == api.ReasonTimeout {
+			return true, errDeadline
 		}
 		return true, out.send(e.Seq, "exit", exitData{x.Code, x.DurationMS, x.Signal, x.Reason, x.StdoutDropped, x.StderrDropped, x.OutputPath})
 	}

@@ -31,19 +31,20 @@ var statusOf = map[api.Code]int{
 // StatusOf gives the HTTP status that a code travels with; 0 for no code.
 func StatusOf(c api.Code) int { return statusOf[c] }
 
-// methodError is the one failure whose status is not its code's.
-type methodError struct {
-	err     *fault.Error
-	allowed []string
+// withStatus is a failure whose status is not its code's, and the header that
+// goes with that status.
+type withStatus struct {
+	error
+	status       int
+	header, says string
 }
 
-func (e *methodError) Error() string { return e.err.Error() }
-func (e *methodError) Unwrap() error { return e.err }
+func (e *withStatus) Unwrap() error { return e.error }
 
 func errMethod(r *http.Request, allowed []string) error {
-	e := fault.New(api.CodeInvalid, "%s is not allowed on %s", r.Method, shown(r.URL.Path)).
-		WithHint("allowed: %s", strings.Join(allowed, ", "))
-	return &methodError{e, allowed}
+	list := strings.Join(allowed, ", ")
+	e := fault.New(api.CodeInvalid, "%s is not allowed on %s", r.Method, shown(r.URL.Path)).WithHint("allowed: %s", list)
+	return &withStatus{e, http.StatusMethodNotAllowed, "Allow", list}
 }
 
 func errNoRoute(r *http.Request) error {
@@ -71,10 +72,15 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	var m *methodError
-	if errors.As(err, &m) {
-		h.Set("Allow", strings.Join(m.allowed, ", "))
-		status = http.StatusMethodNotAllowed
+	var special *withStatus
+	if errors.As(err, &special) {
+		h.Set(special.header, special.says)
+		status = special.status
+	}
+	var cut *cutShort
+	if errors.As(err, &cut) {
+		writeJSON(w, status, cut.body(body))
+		return
 	}
 	writeJSON(w, status, body)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -13,18 +14,31 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
-// readFile streams a file, or the range of it that was asked for.
-func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
-	path, err := queryPath(r)
-	if err != nil {
-		return err
+// ofPath serves a route whose query names a path. It need not be UTF-8: any
+// byte but NUL may be given as %XX.
+func ofPath(h func(w http.ResponseWriter, r *http.Request, path string, q url.Values) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		q, err := query(r)
+		if err != nil {
+			return err
+		}
+		path, err := absolute("path", q.Get("path"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, path, q)
 	}
+}
+
+// readFile streams a file, or the range of it that was asked for.
+func (s *Server) readFile(w http.ResponseWriter, r *http.Request, path string, _ url.Values) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
 		f, err := g.ReadFile(ctx, path, singleRange(r))
 		if err != nil {
-			return err
+			return outOfRange(err)
 		}
 		defer f.Body.Close()
 		h := w.Header()
@@ -50,6 +64,15 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 		}
 		return send(w, f.Body, f.Size)
 	})
+}
+
+// outOfRange gives a range that begins behind the end of a file its status.
+func outOfRange(err error) error {
+	var behind *guest.RangeError
+	if !errors.As(err, &behind) {
+		return err
+	}
+	return &withStatus{err, http.StatusRequestedRangeNotSatisfiable, "Content-Range", fmt.Sprintf("bytes */%d", behind.Size)}
 }
 
 // send copies a file's content, exactly size bytes unless that is negative.
@@ -102,27 +125,22 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, body io.Reader) error {
-	path, err := queryPath(r)
-	if err != nil {
-		return err
-	}
-	q, err := query(r)
-	if err != nil {
-		return err
-	}
-	mode := q.Get("mode")
-	if mode != "" {
-		if n, err := strconv.ParseUint(mode, 8, 32); err != nil || n > 0o7777 {
-			return fault.InvalidField("mode", "mode must be octal, as in 0644, but is %s", shown(mode))
+	return ofPath(func(w http.ResponseWriter, r *http.Request, path string, q url.Values) error {
+		o := guest.WriteOptions{Mode: q.Get("mode")}
+		if o.Mode != "" {
+			if n, err := strconv.ParseUint(o.Mode, 8, 32); err != nil || n > 0o7777 {
+				return fault.InvalidField("mode", "mode must be octal, as in 0644, but is %s", shown(o.Mode))
+			}
 		}
-	}
-	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		res, err := g.WriteFile(ctx, path, mode, body)
-		if err != nil {
+		var err error
+		if o.Append, err = truth(q, "append"); err != nil {
 			return err
 		}
-		return ok(w, res)
-	})
+		return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
+			res, err := g.WriteFile(ctx, path, o, body)
+			return answer(w, res, err)
+		})
+	})(w, r)
 }
 
 // maxDrain is how much of an upload that failed is still taken in.
@@ -132,49 +150,20 @@ const maxDrain = 256 << 20
 // answer while they are still sending.
 func drain(body io.Reader) { _, _ = io.CopyN(io.Discard, body, maxDrain) }
 
-func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
-	path, err := queryPath(r)
-	if err != nil {
-		return err
-	}
-	q, err := query(r)
-	if err != nil {
-		return err
-	}
-	recursive, err := truth(q.Get("recursive"), "recursive")
+func (s *Server) removeFile(w http.ResponseWriter, r *http.Request, path string, q url.Values) error {
+	recursive, err := truth(q, "recursive")
 	if err != nil {
 		return err
 	}
 	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.RemoveFile(ctx, path, recursive); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.RemoveFile(ctx, path, recursive))
 	})
 }
 
-func truth(v, field string) (bool, error) {
-	if v == "" {
-		return false, nil
-	}
-	b, err := strconv.ParseBool(v)
-	if err != nil {
-		return false, fault.InvalidField(field, "%s must be true or false, but is %s", field, shown(v))
-	}
-	return b, nil
-}
-
-func (s *Server) statFile(w http.ResponseWriter, r *http.Request) error {
-	path, err := queryPath(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) statFile(w http.ResponseWriter, r *http.Request, path string, _ url.Values) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
 		info, err := g.Stat(ctx, path)
-		if err != nil {
-			return err
-		}
-		return ok(w, info)
+		return answer(w, info, err)
 	})
 }
 
@@ -190,15 +179,21 @@ func (s *Server) listDir(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	limit, err := natural(q, "limit", 0)
+	if err != nil {
+		return err
+	}
+	if limit > guestapi.MaxEntries {
+		return fault.InvalidField("limit", "limit must be at most %d, but is %d", guestapi.MaxEntries, limit)
+	}
+	after := q.Get("after")
+	if len(after) > maxPath || strings.ContainsAny(after, "/\x00") {
+		return fault.InvalidField("after", "after must be the name of an entry, but is %s", shown(after))
+	}
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
-		list, err := g.ListDir(ctx, path)
-		if err != nil {
-			return err
-		}
-		if list.Entries == nil {
-			list.Entries = []api.FileInfo{}
-		}
-		return ok(w, list)
+		list, err := g.ListDir(ctx, path, after, int(limit))
+		list.Entries = orEmpty(list.Entries)
+		return answer(w, list, err)
 	})
 }
 
@@ -212,10 +207,7 @@ func (s *Server) makeDir(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.Mkdir(ctx, path); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.Mkdir(ctx, path))
 	})
 }
 
@@ -232,9 +224,6 @@ func (s *Server) moveFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.Move(ctx, req); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.Move(ctx, req))
 	})
 }

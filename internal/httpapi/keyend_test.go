@@ -88,7 +88,7 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 		{"a command's stream", "POST", path + "/exec/stream", `{"cmd":"echo up; sleep 60"}`, "up", `"code":"unauthenticated"`, false},
 		{"a process's stream", "GET", fmt.Sprintf("%s/processes/%d/stream", path, p.PID), "", "up", "", true},
 		{"a cell's stream", "POST", cells + "/run/stream", `{"code":"print('up')\nwait('never')","execution_id":"e-1"}`, "up", "", true},
-		{"a command", "POST", path + "/exec", `{"cmd":"sleep 60"}`, "", `"code":"unauthenticated"`, false},
+		{"a command", "POST", path + "/exec", `{"cmd":"echo up; sleep 60"}`, "", `"code":"unauthenticated"`, false},
 		{"a cell", "POST", path + "/repl/sessions/other/run", `{"code":"wait('never')","execution_id":"e-2"}`, "", `"code":"unauthenticated"`, false},
 	}
 	var ended sync.WaitGroup

@@ -192,6 +192,17 @@ func TestFiles(t *testing.T) {
 	if got := l.do(206, "GET", path+"/fs?path=/workspace/a/b.bin", "", "Range", "bytes=1-3"); got != "\x01\xfe\xff" {
 		t.Errorf("range %q", got)
 	}
+	if got := l.do(206, "GET", path+"/fs?path=/workspace/a/b.bin", "", "Range", "bytes=-2"); got != "\xff\n" {
+		t.Errorf("the last bytes are %q", got)
+	}
+	res416, err := l.request(t.Context(), "ann", "GET", path+"/fs?path=/workspace/a/b.bin", nil, "Range", "bytes=5242880-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res416.Body.Close()
+	if res416.StatusCode != 416 || res416.Header.Get("Content-Range") != "bytes */5242880" {
+		t.Errorf("a range behind the end: %s, %q", res416.Status, res416.Header.Get("Content-Range"))
+	}
 	if got := l.do(200, "HEAD", path+"/fs?path=/workspace/a/b.bin", ""); got != "" {
 		t.Errorf("HEAD has a body of %d bytes", len(got))
 	}
@@ -217,6 +228,27 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%+v", dir)
 	}
 	l.do(200, "GET", path+"/fs/dir", "")
+	l.do(200, "PUT", path+"/fs?path=/log", "one\n")
+	l.do(200, "PUT", path+"/fs?path=/log&append=1", "two\n")
+	if got := l.do(200, "GET", path+"/fs?path=/log", ""); got != "one\ntwo\n" {
+		t.Errorf("appended: %q", got)
+	}
+	for _, name := range []string{"a", "b", "c%ff"} {
+		l.do(200, "PUT", path+"/fs?path=/pages/"+name, "")
+	}
+	seen, after := "", ""
+	for more := true; more; {
+		l.into(&dir, 200, "GET", path+"/fs/dir?path=/pages&limit=2&after="+after, "")
+		for _, e := range dir.Entries {
+			seen += " " + e.Name
+			after = e.Name
+		}
+		more = dir.Truncated
+		dir = api.DirListing{}
+	}
+	if seen != " a b c\uFFFD" {
+		t.Errorf("in pages:%q", seen)
+	}
 	l.do(204, "DELETE", path+"/fs?path=/workspace/new&recursive=1", "")
 	l.do(404, "GET", path+"/fs/stat?path=/workspace/new/c.bin", "")
 }
@@ -327,6 +359,12 @@ func TestProcesses(t *testing.T) {
 	at = fmt.Sprintf("%s/processes/%d", path, p.PID)
 	l.do(204, "POST", at+"/signal", `{"signal":"SIGTERM"}`)
 	if end := l.do(200, "GET", at+"/stream", ""); !strings.Contains(end, "SIGTERM") {
+		t.Error(end)
+	}
+	l.into(&p, 201, "POST", path+"/processes", `{"cmd":"sleep 60"}`)
+	at = fmt.Sprintf("%s/processes/%d", path, p.PID)
+	l.do(204, "DELETE", at, "")
+	if end := l.do(200, "GET", at+"/stream", ""); !strings.Contains(end, `"reason":"killed"`) {
 		t.Error(end)
 	}
 	l.do(404, "GET", path+"/processes/99999", "")

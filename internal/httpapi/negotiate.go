@@ -31,8 +31,16 @@ func wantsJSON(r *http.Request) bool {
 	return false
 }
 
-// lastEventID is where a browser's EventSource takes up a broken stream.
-func lastEventID(r *http.Request) (int64, error) {
+// attachAfter is the number of the last event that a client has: ?after=, or
+// what a browser's EventSource says when it takes up a broken stream.
+func attachAfter(r *http.Request) (int64, error) {
+	q, err := query(r)
+	if err != nil {
+		return 0, err
+	}
+	if after, err := natural(q, "after", 0); after != 0 || err != nil {
+		return after, err
+	}
 	s := r.Header.Get("Last-Event-ID")
 	if s == "" {
 		return 0, nil

@@ -112,7 +112,7 @@ type recorder struct {
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recorder) WriteHeader(status int) {
-	if status >= 200 && !w.state.wrote {
+	if (status >= 200 || status == http.StatusSwitchingProtocols) && !w.state.wrote {
 		w.state.wrote, w.status = true, status
 	}
 	w.ResponseWriter.WriteHeader(status)

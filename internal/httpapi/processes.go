@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"strconv"
 
@@ -12,24 +11,21 @@ import (
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
-func pidOf(r *http.Request) (int, error) {
-	pid, err := strconv.Atoi(r.PathValue("pid"))
-	if err != nil || pid <= 0 {
-		return 0, fault.InvalidField("pid", "pid must be a whole number above 0, but is %s", shown(r.PathValue("pid")))
+// ofProcess serves a route of one process.
+func ofProcess(h func(w http.ResponseWriter, r *http.Request, pid int) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		pid, err := strconv.Atoi(r.PathValue("pid"))
+		if err != nil || pid <= 0 {
+			return fault.InvalidField("pid", "pid must be a whole number above 0, but is %s", shown(r.PathValue("pid")))
+		}
+		return h(w, r, pid)
 	}
-	return pid, nil
 }
 
 func (s *Server) listProcesses(w http.ResponseWriter, r *http.Request) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
 		list, err := g.Processes(ctx)
-		if err != nil {
-			return err
-		}
-		if list == nil {
-			list = []api.Process{}
-		}
-		return ok(w, list)
+		return answer(w, orEmpty(list), err)
 	})
 }
 
@@ -65,96 +61,48 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) error {
-	pid, err := pidOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) getProcess(w http.ResponseWriter, r *http.Request, pid int) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
 		p, err := g.Process(ctx, pid)
-		if err != nil {
-			return err
-		}
-		return ok(w, p)
+		return answer(w, p, err)
 	})
 }
 
-func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) error {
-	pid, err := pidOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) killProcess(w http.ResponseWriter, r *http.Request, pid int) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.KillProcess(ctx, pid); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.KillProcess(ctx, pid))
 	})
 }
 
-func (s *Server) streamProcess(w http.ResponseWriter, r *http.Request) error {
-	pid, err := pidOf(r)
+// streamProcess gives a process's output from a number on, also across a link
+// that breaks.
+func (s *Server) streamProcess(w http.ResponseWriter, r *http.Request, pid int) error {
+	after, err := attachAfter(r)
 	if err != nil {
 		return err
 	}
-	q, err := query(r)
-	if err != nil {
-		return err
-	}
-	after, err := natural(q, "after", 0)
-	if err != nil {
-		return err
-	}
-	if after == 0 {
-		if after, err = lastEventID(r); err != nil {
-			return err
-		}
-	}
-	return s.events(w, r, s.processEvents(r, pid, after))
-}
-
-// processEvents follows a process, also across a link that breaks.
-func (s *Server) processEvents(r *http.Request, pid int, after int64) iter.Seq2[api.Event, error] {
 	link := func(ctx context.Context) (*guest.Client, func(), error) {
 		return s.Sandboxes.Guest(ctx, owner(r), r.PathValue("id"))
 	}
-	return guest.Follow(r.Context(), after, link, func(ctx context.Context, g *guest.Client, after int64) (*guest.Events, error) {
+	return s.events(w, r, guest.Follow(r.Context(), after, link, func(ctx context.Context, g *guest.Client, after int64) (*guest.Events, error) {
 		return g.ProcessEvents(ctx, pid, after, true)
-	})
+	}))
 }
 
 // writeStdin appends the body, of any size, to a process's standard input.
-func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request) error {
-	pid, err := pidOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request, pid int) error {
 	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.WriteStdin(ctx, pid, flowing{http.NewResponseController(w), r.Body}); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.WriteStdin(ctx, pid, flowing{http.NewResponseController(w), r.Body}))
 	})
 }
 
-func (s *Server) closeStdin(w http.ResponseWriter, r *http.Request) error {
-	pid, err := pidOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) closeStdin(w http.ResponseWriter, r *http.Request, pid int) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.CloseStdin(ctx, pid); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.CloseStdin(ctx, pid))
 	})
 }
 
-func (s *Server) signalProcess(w http.ResponseWriter, r *http.Request) error {
-	pid, err := pidOf(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) signalProcess(w http.ResponseWriter, r *http.Request, pid int) error {
 	var req api.SignalRequest
 	if err := decode(w, r, &req); err != nil {
 		return err
@@ -166,9 +114,6 @@ func (s *Server) signalProcess(w http.ResponseWriter, r *http.Request) error {
 		return fault.InvalidField("signal", "signal is missing").WithHint("SIGTERM, TERM or 15")
 	}
 	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		if err := g.SignalProcess(ctx, pid, req.Signal); err != nil {
-			return err
-		}
-		return noContent(w)
+		return done(w, g.SignalProcess(ctx, pid, req.Signal))
 	})
 }

@@ -46,6 +46,14 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	if err := checkCreate(&req); err != nil {
 		return err
 	}
+	switch keys := r.Header.Values("Idempotency-Key"); {
+	case len(keys) > 1:
+		return fault.InvalidField("Idempotency-Key", "Idempotency-Key is there %d times", len(keys))
+	case len(keys) == 1:
+		if req.IdempotencyKey = keys[0]; req.IdempotencyKey == "" {
+			return fault.InvalidField("Idempotency-Key", "Idempotency-Key is empty").WithHint("a UUID will do")
+		}
+	}
 	info, err := s.Sandboxes.Create(r.Context(), owner(r), req)
 	if err != nil {
 		return err

@@ -190,6 +190,8 @@ func TestSandboxes(t *testing.T) {
 		{name: "create", method: "POST", path: "/v1/sandboxes", body: `{"template":"base","ttl_seconds":60}`, status: 201, want: []string{`"id":"sb-1"`, `"status":"running"`}, calls: []string{"create ann template=base ttl=60"}},
 		{name: "create with an empty body and no content type", method: "POST", path: "/v1/sandboxes", status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with fields of other servers", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[],"anything":{"x":1}}`, status: 201, calls: []string{"create ann template= ttl=-1"}},
+		{name: "create once", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": "k-1"}, status: 201, calls: []string{"create ann once=k-1 template= ttl=-1"}},
+		{name: "create with an empty key", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": ""}, status: 400, code: api.CodeInvalid, field: "Idempotency-Key"},
 		{name: "create with a volume", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[{"name":"v","read_only":false}]}`, status: 501, code: api.CodeUnsupported, field: "volumes"},
 		{name: "create with broken JSON", method: "POST", path: "/v1/sandboxes", body: `{"template":`, status: 400, code: api.CodeInvalid, want: []string{"at byte"}},
 		{name: "create with two values", method: "POST", path: "/v1/sandboxes", body: `{} {}`, status: 400, code: api.CodeInvalid},
@@ -247,7 +249,10 @@ func TestExec(t *testing.T) {
 		{name: "negative timeout", method: "POST", path: path, body: `{"cmd":"ls","timeout_seconds":-1}`, status: 400, code: api.CodeInvalid, field: "timeout_seconds"},
 		{name: "endless timeout", method: "POST", path: path, body: `{"cmd":"ls","timeout_seconds":1e300}`, status: 400, code: api.CodeInvalid, field: "timeout_seconds"},
 		{name: "relative folder", method: "POST", path: path, body: `{"cmd":"ls","cwd":"data"}`, status: 400, code: api.CodeInvalid, field: "cwd", want: []string{"/workspace/data"}},
-		{name: "deadline", method: "POST", path: path, body: `{"cmd":"sleep 9"}`, stub: stub{exec: api.ExecResult{Stdout: "so far", ExitCode: 137, TimedOut: true}}, status: 504, code: api.CodeTimeout, want: []string{`"error":"timeout`, `"stdout":"so far"`, `"stderr":""`}, calls: []string{`exec "sleep 9" []`}},
+		{name: "deadline", method: "POST", path: path, body: `{"cmd":"sleep 9"}`, stub: stub{exec: api.ExecResult{Stdout: "so far", ExitCode: 137, TimedOut: true}}, status: 504, code: api.CodeTimeout, want: []string{`"error":"timeout`, `"stdout":"so far"`, `"stderr":""`, `"exit_code":137`, `"timed_out":true`}, calls: []string{`exec "sleep 9" []`}},
+
+		{name: "a sandbox that dies meanwhile", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{exec: api.ExecResult{Stdout: "so far"}, fail: info404}, status: 404, code: api.CodeNotFound, want: []string{`"stdout":"so far"`, `"stderr":""`}, not: []string{"exit_code"}, calls: []string{`exec "ls" []`}},
+		{name: "a sandbox that is not there", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{fail: info404}, status: 404, code: api.CodeNotFound, not: []string{"stdout"}, calls: []string{`exec "ls" []`}},
 
 		{name: "stream", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: exit(3, "exited")}, status: 200, calls: []string{`exec "ls" []`}, want: []string{
 			"id: 2\nevent: stdout\ndata: {\"chunk\":\"hi\\n\"}\n\n",
@@ -324,6 +329,9 @@ func TestPathsAreChecked(t *testing.T) {
 		scenario{name: "move from", method: "POST", path: fs + "/move", body: `{"from":"x","to":"/y"}`, status: 400, code: api.CodeInvalid, field: "from"},
 		scenario{name: "move to", method: "POST", path: fs + "/move", body: `{"from":"/x","to":""}`, status: 400, code: api.CodeInvalid, field: "to"},
 		scenario{name: "mode", method: "PUT", path: fs + "?path=/x&mode=rw", status: 400, code: api.CodeInvalid, field: "mode"},
+		scenario{name: "append", method: "PUT", path: fs + "?path=/x&append=maybe", status: 400, code: api.CodeInvalid, field: "append"},
+		scenario{name: "listing after a path", method: "GET", path: fs + "/dir?path=/x&after=a/b", status: 400, code: api.CodeInvalid, field: "after"},
+		scenario{name: "listing of too many", method: "GET", path: fs + "/dir?path=/x&limit=10001", status: 400, code: api.CodeInvalid, field: "limit"},
 		scenario{name: "recursive", method: "DELETE", path: fs + "?path=/x&recursive=yes", status: 400, code: api.CodeInvalid, field: "recursive"},
 		scenario{name: "pid", method: "GET", path: "/v1/sandboxes/sb-1/processes/zero", status: 400, code: api.CodeInvalid, field: "pid"},
 		scenario{name: "signal", method: "POST", path: "/v1/sandboxes/sb-1/processes/7/signal", body: `{}`, status: 400, code: api.CodeInvalid, field: "signal"},

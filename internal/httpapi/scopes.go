@@ -39,6 +39,7 @@ var needs = map[string]auth.Scope{
 
 	"POST /v1/sandboxes/{id}/exec":        auth.Run,
 	"POST /v1/sandboxes/{id}/exec/stream": auth.Run,
+	"GET /v1/sandboxes/{id}/exec/ws":      auth.Run,
 
 	"GET /v1/sandboxes/{id}/processes":                auth.Read,
 	"POST /v1/sandboxes/{id}/processes":               auth.Run,

@@ -63,6 +63,9 @@ func (s *stub) Create(_ context.Context, owner string, req api.CreateSandboxRequ
 	if req.TTLSeconds != nil {
 		ttl = *req.TTLSeconds
 	}
+	if req.IdempotencyKey != "" {
+		owner += " once=" + req.IdempotencyKey
+	}
 	s.call("create %s template=%s ttl=%d", owner, req.Template, ttl)
 	if req.Template == "full" {
 		return api.SandboxInfo{}, fault.New(api.CodeNoCapacity, "no room")

@@ -44,14 +44,6 @@ func optionalPath(field, p string) error {
 	return err
 }
 
-func queryPath(r *http.Request) (string, error) {
-	q, err := query(r)
-	if err != nil {
-		return "", err
-	}
-	return absolute("path", q.Get("path"))
-}
-
 // query parses the query strictly: half of a broken one is not what was meant.
 func query(r *http.Request) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
@@ -113,6 +105,19 @@ func noNUL(field string, words ...string) error {
 		}
 	}
 	return nil
+}
+
+// truth reads a yes or no from the query; absent is no.
+func truth(q url.Values, name string) (bool, error) {
+	s := q.Get(name)
+	if s == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fault.InvalidField(name, "%s must be true or false, but is %s", name, shown(s))
+	}
+	return b, nil
 }
 
 // natural reads a whole number from the query; def when it is absent.

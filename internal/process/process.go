@@ -69,13 +69,21 @@ func (s *Service) Close() { s.closed.Store(true) }
 
 // Exec runs a command and waits for its end. A command that fails or runs out
 // of time is an outcome, not an error. When the context ends first, the
-// command's whole group is killed.
+// command's whole session is killed. With an error comes what the command had
+// written until then.
 func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecRequest) (api.ExecResult, error) {
 	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
+	result := func(x api.Exit) (r api.ExecResult) {
+		r = api.ExecResult{ExitCode: x.Code, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
+		r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
+		r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
+		r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
+		return r
+	}
 	for e, err := range s.ExecStream(ctx, owner, sid, req) {
 		if err != nil {
-			return api.ExecResult{}, err
+			return result(api.Exit{}), err
 		}
 		switch e.Type {
 		case api.EventStdout:
@@ -89,14 +97,10 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 				stdout.Gap(e.Dropped)
 			}
 		case api.EventExit:
-			r := api.ExecResult{ExitCode: e.Exit.Code, DurationMS: e.Exit.DurationMS, TimedOut: e.Exit.Reason == "timeout", OutputPath: e.Exit.OutputPath}
-			r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
-			r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
-			r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
-			return r, nil
+			return result(*e.Exit), nil
 		}
 	}
-	return api.ExecResult{}, fault.New(api.CodeInternal, "the command ended without saying how")
+	return result(api.Exit{}), fault.New(api.CodeInternal, "the command ended without saying how")
 }
 
 // ExecStream is Exec with the events as they happen: started, stdout, stderr,
@@ -182,8 +186,11 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 	for e, err := range guest.Follow(deadline, 0, link, open) {
 		if err != nil {
 			var ended *guest.EndedError
-			if errors.As(err, &ended) {
+			switch {
+			case errors.As(err, &ended):
 				exited = true
+			case deadline.Err() != nil && ctx.Err() == nil:
+				err = errNotEnded
 			}
 			return err
 		}

@@ -99,6 +99,14 @@ func TestDeadlineIsAnOutcome(t *testing.T) {
 	}
 }
 
+func TestOutputIsNotLostWhenSomethingFails(t *testing.T) {
+	r := newRig(t, process.Config{})
+	x, err := r.Exec(context.Background(), "", "sb", api.ExecRequest{Cmd: shell("echo so far; warn and this; babble")})
+	if err == nil || x.Stdout != "so far\n" || x.Stderr != "and this\n" {
+		t.Errorf("%+v, %v", x, err)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	r := newRig(t, process.Config{MaxTimeout: time.Hour})
 	for field, req := range map[string]api.ExecRequest{

@@ -26,8 +26,16 @@ const (
 	bootCold     = "cold"
 )
 
-// Create makes a sandbox and returns when its guest answers.
+// Create makes a sandbox and returns when its guest answers. With an
+// idempotency key it does so once.
 func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
+	if req.IdempotencyKey != "" {
+		return m.createOnce(ctx, owner, req)
+	}
+	return m.createNew(ctx, owner, req, nil)
+}
+
+func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSandboxRequest, o *once) (api.SandboxInfo, error) {
 	began := time.Now()
 	if err := m.started(ctx); err != nil {
 		return api.SandboxInfo{}, err
@@ -36,6 +44,7 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	w.once = o
 	if err := m.spacious(); err != nil {
 		return api.SandboxInfo{}, err
 	}
@@ -103,6 +112,9 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 		err = m.assign(ctx, b, client, w)
 	}
 	if err == nil {
+		err = m.remember(ctx, b, w)
+	}
+	if err == nil {
 		err = m.open(ctx, b, mode, began)
 	}
 	if err != nil {
@@ -149,6 +161,9 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	defer cancelLink()
 	if client, err = b.link.Client(linkCtx); err == nil {
 		err = m.assignIntroduced(ctx, b, client, w)
+	}
+	if err == nil {
+		err = m.remember(ctx, b, w)
 	}
 	if err == nil {
 		err = m.open(ctx, b, bootPool, began)

@@ -47,6 +47,9 @@ type Store interface {
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
 	AddEvent(ctx context.Context, e store.Event) error
+	AddCreate(ctx context.Context, c store.Create) error
+	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
+	PurgeCreates(ctx context.Context, before time.Time) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -161,6 +164,7 @@ type Manager struct {
 	log   *slog.Logger
 	queue *queue
 	tmpls *templateCache
+	onces rooms // of idempotency keys
 
 	ready  chan struct{} // closed when adoption is done
 	life   context.Context

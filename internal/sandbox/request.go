@@ -35,6 +35,7 @@ type wish struct {
 	metadata map[string]string
 	envs     map[string]string
 	reseed   bool
+	once     *once // nil without an idempotency key
 }
 
 // fitsRestored reports whether a sandbox with the template's own limits will

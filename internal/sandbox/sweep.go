@@ -51,7 +51,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	for _, row := range stuck {
 		g.Go(func() error { return m.retry(ctx, row) })
 	}
-	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention))}
+	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention)), m.cfg.Store.PurgeCreates(ctx, now.Add(-idempotent))}
 	return errors.Join(errs...)
 }
 

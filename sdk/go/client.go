@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -121,8 +122,12 @@ func (c *Client) request(ctx context.Context, method, path string, q url.Values,
 
 // call sends in as JSON, when it is not nil, and reads the answer into out.
 func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	return c.callWith(ctx, method, path, q, http.Header{}, in, out)
+}
+
+// callWith is call with headers of its own.
+func (c *Client) callWith(ctx context.Context, method, path string, q url.Values, header http.Header, in, out any) error {
 	var body io.Reader
-	header := http.Header{}
 	if in != nil {
 		raw, err := json.Marshal(in)
 		if err != nil {
@@ -206,13 +211,35 @@ func (c *Client) RevokeKey(ctx context.Context, prefix string) error {
 // the template "base" with the server's default time to live.
 type CreateOptions = api.CreateSandboxRequest
 
-// Create makes a sandbox and returns when its guest answers.
+// Create makes a sandbox and returns when its guest answers. When the
+// connection breaks it asks again, for a minute, with the same idempotency key,
+// of its own making unless the options have one: there is never a second one.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+	header := http.Header{"Idempotency-Key": {first(o.IdempotencyKey, newID())}}
 	var info api.SandboxInfo
-	if err := c.call(ctx, http.MethodPost, "/sandboxes", nil, o, &info); err != nil {
+	err := again(ctx, func() error { return c.callWith(ctx, http.MethodPost, "/sandboxes", nil, header, o, &info) })
+	if err != nil {
 		return nil, err
 	}
 	return c.sandbox(info), nil
+}
+
+// again makes a call that may be made twice until its connection holds, unless
+// the first attempt reached no server at all.
+func again(ctx context.Context, call func() error) error {
+	var broken time.Time
+	for first, wait := true, firstPause; ; first, wait = false, min(2*wait, lastPause) {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		if broken.IsZero() {
+			broken = time.Now()
+		}
+		if !errors.Is(err, ErrConnection) || first && unreached(err) || time.Since(broken) > reattach || pause(ctx, wait) != nil {
+			return err
+		}
+	}
 }
 
 // Get finds a sandbox.

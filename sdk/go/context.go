@@ -114,20 +114,12 @@ func one(o []RunOptions) RunOptions {
 func (c *CodeContext) Run(ctx context.Context, code string, o ...RunOptions) (*Execution, error) {
 	req := one(o).request(code)
 	ex := new(Execution)
-	var broken time.Time
-	for first, wait := true, firstPause; ; first, wait = false, min(2*wait, lastPause) {
-		err := c.client.call(ctx, http.MethodPost, c.path+"/run", nil, req, &ex.Execution)
-		if err == nil {
-			return ex, nil
-		}
-		if broken.IsZero() {
-			broken = time.Now()
-		}
-		// The same id with the same code attaches: sending it again is safe.
-		if !errors.Is(err, ErrConnection) || first && unreached(err) || time.Since(broken) > reattach || pause(ctx, wait) != nil {
-			return nil, err
-		}
+	// The same id with the same code attaches: sending it again is safe.
+	err := again(ctx, func() error { return c.client.call(ctx, http.MethodPost, c.path+"/run", nil, req, &ex.Execution) })
+	if err != nil {
+		return nil, err
 	}
+	return ex, nil
 }
 
 // Stream runs a cell and gives its events as they happen, the last of type

@@ -93,6 +93,27 @@ func TestRunAttachesAgain(t *testing.T) {
 	}
 }
 
+// A create whose connection breaks is asked for again under the same key; two
+// creates have two.
+func TestCreateIsAskedForAgain(t *testing.T) {
+	var keys []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) < 3 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{"id":"sb-1"}`)
+	})
+	for _, o := range []CreateOptions{{}, {}, {IdempotencyKey: "mine"}} {
+		if sb, err := c.Create(t.Context(), o); err != nil || sb.ID != "sb-1" {
+			t.Errorf("%+v, %v", sb, err)
+		}
+	}
+	if len(keys) != 5 || keys[0] == "" || keys[0] != keys[1] || keys[1] != keys[2] || keys[3] == keys[2] || keys[4] != "mine" {
+		t.Errorf("keys %q", keys)
+	}
+}
+
 // A stream that breaks goes on behind its last event, and gives nothing twice.
 func TestStreamAttachesAgain(t *testing.T) {
 	var calls atomic.Int32

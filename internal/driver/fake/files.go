@@ -3,6 +3,7 @@ package fake
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"path"
@@ -24,6 +25,12 @@ func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.R
 		if !ok {
 			return noFile(r.FormValue("path"))
 		}
+		var first int
+		if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &first); n == 1 && first >= len(b) {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", len(b)))
+			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+			return json.NewEncoder(w).Encode(api.Error{Message: "the range begins behind the end", Code: api.CodeInvalid, Field: "Range"})
+		}
 		http.ServeContent(w, r, "x.bin", time.Unix(1_800_000_000, 0), bytes.NewReader(b))
 		return nil
 	})
@@ -34,6 +41,9 @@ func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.R
 		}
 		p := r.URL.Query().Get("path")
 		g.mu.Lock()
+		if r.URL.Query().Get("append") == "1" {
+			b = slices.Concat(g.files[p], b)
+		}
 		g.files[p] = b
 		g.mu.Unlock()
 		return answer(w, api.WriteResult{Path: p, Bytes: int64(len(b))})
@@ -75,12 +85,16 @@ func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.R
 			}
 		}
 		out := api.DirListing{Path: p, Entries: []api.FileInfo{}}
+		after, limit := r.FormValue("after"), int(number(r, "limit"))
 		for name := range names {
-			if info, ok := g.stat(p + "/" + name); ok {
+			if info, ok := g.stat(p + "/" + name); ok && name > after {
 				out.Entries = append(out.Entries, info)
 			}
 		}
 		slices.SortFunc(out.Entries, func(a, b api.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+		if limit > 0 && len(out.Entries) > limit {
+			out.Entries, out.Truncated = out.Entries[:limit], true
+		}
 		return answer(w, out)
 	})
 	handle("POST /files/dir", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })

@@ -405,7 +405,7 @@ func (g *Guest) killAll() {
 	procs := slices.Clone(g.procs)
 	g.mu.Unlock()
 	for _, p := range procs {
-		p.kill("SIGKILL")
+		p.kill("SIGKILL", api.ReasonSignaled)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 //	exit N       the end with that code
 //	wait NAME    until the test says Guest.Signal("NAME")
 //	sleep S      a while
+//	babble       an event that no agent of ours sends
 type process struct {
 	guest *Guest
 	log   *eventLog
@@ -35,7 +36,7 @@ type process struct {
 	info api.Process
 }
 
-type killed struct{ signal string }
+type killed struct{ signal, reason string }
 
 func (k *killed) Error() string { return "killed by " + k.signal }
 
@@ -92,11 +93,11 @@ func (g *Guest) processRoutes(handle func(string, func(http.ResponseWriter, *htt
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 			return fault.InvalidField("", "%v", err)
 		}
-		p.kill(req.Signal)
+		p.kill(req.Signal, api.ReasonSignaled)
 		return answer(w, nil)
 	}))
 	handle("DELETE /processes/{pid}", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
-		p.kill("SIGKILL")
+		p.kill("SIGKILL", api.ReasonKilled)
 		return answer(w, nil)
 	}))
 }
@@ -128,7 +129,7 @@ func (p *process) describe() api.Process {
 	return p.info
 }
 
-func (p *process) kill(signal string) { p.stop(&killed{signal}) }
+func (p *process) kill(signal, reason string) { p.stop(&killed{signal, reason}) }
 
 func (p *process) run(script string, timeout time.Duration) {
 	began := time.Now()
@@ -149,9 +150,9 @@ func (p *process) run(script string, timeout time.Duration) {
 	case errors.Is(err, errTimeout):
 		exit = api.Exit{Code: 137, Signal: "SIGKILL", Reason: "timeout"}
 	case errors.As(err, &k):
-		exit = api.Exit{Code: 137, Signal: k.signal, Reason: "signaled"}
+		exit = api.Exit{Code: 137, Signal: k.signal, Reason: k.reason}
 	case err != nil:
-		exit = api.Exit{Code: 137, Signal: "SIGKILL", Reason: "signaled"}
+		return // it died with its sandbox, and nobody is left to say so
 	}
 	exit.DurationMS = float64(time.Since(began).Microseconds()) / 1000
 	p.stdin.Close()
@@ -181,6 +182,8 @@ func (p *process) do(word, arg string) (int, error) {
 		case <-p.guest.signal(arg):
 		case <-p.ctx.Done():
 		}
+	case "babble":
+		p.log.add(api.Event{Type: "babble"})
 	case "sleep":
 		s, err := strconv.ParseFloat(arg, 64)
 		if err != nil {

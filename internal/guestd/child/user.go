@@ -98,3 +98,29 @@ func eachLine(path string, fields int, f func([]string) bool) error {
 	}
 	return s.Err()
 }
+
+// Names are the names of users and groups by their numbers. The zero value
+// knows none.
+type Names struct{ users, groups map[uint32]string }
+
+// ReadNames reads the passwd and group files of the folder etc. The first name
+// of a number counts. Lines that cannot be read have no names.
+func ReadNames(etc string) Names {
+	read := func(file string, fields int) map[uint32]string {
+		names := map[uint32]string{}
+		_ = eachLine(etc+"/"+file, fields, func(f []string) bool {
+			if id, err := strconv.ParseUint(f[2], 10, 32); err == nil && names[uint32(id)] == "" {
+				names[uint32(id)] = f[0]
+			}
+			return true
+		})
+		return names
+	}
+	return Names{users: read("passwd", 7), groups: read("group", 4)}
+}
+
+// User gives a user's name, "" when it has none.
+func (n Names) User(uid uint32) string { return n.users[uid] }
+
+// Group gives a group's name, "" when it has none.
+func (n Names) Group(gid uint32) string { return n.groups[gid] }

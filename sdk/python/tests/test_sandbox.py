@@ -405,7 +405,7 @@ def test_a_wrong_key_says_what_to_do(surface: Surface) -> None:
         surface.Client(surface.server.url, "pds_wrong").me()
 
 
-def test_reads_are_repeated_over_a_broken_connection_but_creates_are_not(surface: Surface) -> None:
+def test_what_may_be_sent_twice_is_repeated_over_a_broken_connection(surface: Surface) -> None:
     client = surface.client(reconnect_seconds=5)
     tries: List[str] = []
 
@@ -416,10 +416,27 @@ def test_reads_are_repeated_over_a_broken_connection_but_creates_are_not(surface
     client.sandboxes.list()
     surface.server.on("GET", "/v1/me", flaky)
     assert client.me() == {"owner": "me"}
-    surface.server.on("POST", "/v1/sandboxes", flaky)
+    surface.server.on("POST", "/v1/me/tokens", flaky)
     with pytest.raises(APIConnectionError):
-        client.sandboxes.create("base")
+        client.tokens.create("ci")
     assert tries == ["GET", "GET", "POST"]
+
+
+def test_a_create_is_sent_again_with_the_same_key(surface: Surface) -> None:
+    keys: List[str] = []
+
+    def flaky(call: Any) -> Any:
+        keys.append(call.headers["idempotency-key"])
+        return None if len(keys) < 3 else answer(201, {"id": "sb_1"})
+
+    surface.server.on("POST", "/v1/sandboxes", flaky)
+    client = surface.client(reconnect_seconds=5)  # this is its first call: the server is there, though it has answered nothing
+    assert client.sandboxes.create("base").id == "sb_1"
+    client.sandboxes.create("base")
+    client.sandboxes.create("base", idempotency_key="mine")
+    assert len(keys) == 5 and keys[0] == keys[1] == keys[2] != keys[3] and keys[4] == "mine"
+    with pytest.raises(ValueError, match="idempotency_key"):
+        client.sandboxes.create("base", idempotency_key="")
 
 
 def test_connections_are_kept(surface: Surface) -> None:

@@ -31,6 +31,7 @@ class Request:
         repeatable: nothing is lost or done twice when it is sent again after a broken connection.
         runs_code: words like "timeout" in a 5xx answer mean the deadline.
         accept: the type of the answer.
+        headers: further ones.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Request:
     repeatable: bool = False
     runs_code: bool = False
     accept: str = "application/json"
+    headers: Dict[str, str] = field(default_factory=dict)
 
     def target(self, prefix: str) -> str:
         pairs = [(name, value) for name, value in self.query if value is not None]
@@ -48,7 +50,7 @@ class Request:
 
     def encoded(self) -> Tuple[Optional[bytes], Optional[Upload], Dict[str, str]]:
         """The body as bytes or as a file, and the headers that go with it."""
-        headers = {"Accept": self.accept, "User-Agent": USER_AGENT}
+        headers = {"Accept": self.accept, "User-Agent": USER_AGENT, **self.headers}
         if isinstance(self.body, dict):
             headers["Content-Type"] = "application/json"
             return json.dumps(self.body, separators=(",", ":")).encode(), None, headers

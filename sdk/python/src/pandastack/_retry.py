@@ -8,6 +8,7 @@ from typing import Callable, Optional
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 1.0
 GIVE_UP_SECONDS = 60.0
+FIRST_CALL_SECONDS = 10.0  # of a client whose server has never answered: it may be something else that listens there
 
 
 class Backoff:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 from typing import Any, Dict, List, Optional, Union
 
@@ -47,6 +48,7 @@ def create_sandbox(
     secrets: Any,
     volumes: Any,
     reseed: bool,
+    idempotency_key: Optional[str],
 ) -> Request:
     body: Dict[str, Any] = {"network": network, "secrets": secrets, "volumes": volumes}
     if from_snapshot is not None:
@@ -71,7 +73,10 @@ def create_sandbox(
         body["metadata"] = check.strings("metadata", metadata)
     if envs is not None:
         body["envs"] = check.strings("envs", envs)
-    return Request("POST", "/sandboxes", body=_clean(body), read_seconds=CREATE_SECONDS)
+    request = Request("POST", "/sandboxes", body=_clean(body), read_seconds=CREATE_SECONDS, repeatable=True)
+    key = str(uuid.uuid4()) if idempotency_key is None else check.text("idempotency_key", idempotency_key)
+    request.headers["Idempotency-Key"] = key
+    return request
 
 
 def get_sandbox(sandbox_id: str) -> Request:

@@ -9,7 +9,7 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Optional
 from .. import _routes as routes
 from .._config import find_endpoint
 from .._request import Request, Response
-from .._retry import GIVE_UP_SECONDS, Backoff
+from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
 from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
@@ -43,7 +43,7 @@ class AsyncClient:
         self._endpoint = find_endpoint(api_url, api_key)
         self._transport = AsyncTransport(self._endpoint)
         self._reconnect_seconds = reconnect_seconds
-        self._answered = False  # the server was there once: a refused connection may be a restart
+        self._reached = False  # the server was there once: a refused connection may be a restart
         self.sandboxes = AsyncSandboxes(self)
         self.templates = AsyncTemplates(self)
         self.tokens = AsyncTokens(self)
@@ -91,7 +91,7 @@ class AsyncClient:
             except APIConnectionError as error:
                 await self._wait(backoff, error, again=request.repeatable)
                 continue
-            self._answered = True
+            self._reached = True
             if response.status >= 400:
                 raise response.error(request)
             return response
@@ -100,7 +100,7 @@ class AsyncClient:
         """The events of one connection. With `until` (monotonic), raises _Renew when it has waited too long to keep it."""
         since = time.monotonic()
         async with self._transport.stream(request) as answer:
-            self._answered = True
+            self._reached = True
             if answer.status >= 400:
                 raise Response(answer.status, answer.headers, await answer.read()).error(request)
             decoder = EventDecoder()
@@ -166,12 +166,15 @@ class AsyncClient:
             request = again(seen)
 
     def _backoff(self) -> Backoff:
-        return Backoff(self._reconnect_seconds)
+        return Backoff(self._reconnect_seconds if self._reached else min(self._reconnect_seconds, FIRST_CALL_SECONDS))
 
     async def _wait(self, backoff: Backoff, error: PandastackError, *, again: bool = True) -> None:
         """Sleeps before another try, or raises the error when there should be none."""
-        unsent = isinstance(error, APIConnectionError) and not error.sent
-        pause = backoff.pause() if (unsent or again) and self._answered else None
+        if isinstance(error, APIConnectionError) and not error.sent:
+            again = self._reached
+        else:
+            self._reached = True  # something was there
+        pause = backoff.pause() if again else None
         if pause is None:
             raise error
         await sleep(pause)

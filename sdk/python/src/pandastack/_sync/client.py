@@ -10,7 +10,7 @@ from typing import Any, Iterator, Callable, Dict, List, Optional
 from .. import _routes as routes
 from .._config import find_endpoint
 from .._request import Request, Response
-from .._retry import GIVE_UP_SECONDS, Backoff
+from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
 from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
@@ -44,7 +44,7 @@ class Client:
         self._endpoint = find_endpoint(api_url, api_key)
         self._transport = Transport(self._endpoint)
         self._reconnect_seconds = reconnect_seconds
-        self._answered = False  # the server was there once: a refused connection may be a restart
+        self._reached = False  # the server was there once: a refused connection may be a restart
         self.sandboxes = Sandboxes(self)
         self.templates = Templates(self)
         self.tokens = Tokens(self)
@@ -92,7 +92,7 @@ class Client:
             except APIConnectionError as error:
                 self._wait(backoff, error, again=request.repeatable)
                 continue
-            self._answered = True
+            self._reached = True
             if response.status >= 400:
                 raise response.error(request)
             return response
@@ -101,7 +101,7 @@ class Client:
         """The events of one connection. With `until` (monotonic), raises _Renew when it has waited too long to keep it."""
         since = time.monotonic()
         with self._transport.stream(request) as answer:
-            self._answered = True
+            self._reached = True
             if answer.status >= 400:
                 raise Response(answer.status, answer.headers, answer.read()).error(request)
             decoder = EventDecoder()
@@ -167,12 +167,15 @@ class Client:
             request = again(seen)
 
     def _backoff(self) -> Backoff:
-        return Backoff(self._reconnect_seconds)
+        return Backoff(self._reconnect_seconds if self._reached else min(self._reconnect_seconds, FIRST_CALL_SECONDS))
 
     def _wait(self, backoff: Backoff, error: PandastackError, *, again: bool = True) -> None:
         """Sleeps before another try, or raises the error when there should be none."""
-        unsent = isinstance(error, APIConnectionError) and not error.sent
-        pause = backoff.pause() if (unsent or again) and self._answered else None
+        if isinstance(error, APIConnectionError) and not error.sent:
+            again = self._reached
+        else:
+            self._reached = True  # something was there
+        pause = backoff.pause() if again else None
         if pause is None:
             raise error
         sleep(pause)

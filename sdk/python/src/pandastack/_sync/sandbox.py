@@ -56,6 +56,7 @@ class Sandbox:
         secrets: Any = None,
         volumes: Any = None,
         reseed: bool = True,
+        idempotency_key: Optional[str] = None,
         api_url: Optional[str] = None,
         api_key: Optional[str] = None,
     ) -> "Sandbox":
@@ -74,12 +75,15 @@ class Sandbox:
                 create slower, since it misses the pool.
             network, secrets, volumes: handed to the server as they are; one that can't do it answers 400 or 501.
             reseed: make random state new; False keeps what the template had.
+            idempotency_key: for 24 hours the same key with the same options stands for the same sandbox. Default: a new
+                one, which covers the tries that this call makes itself when its connection breaks.
             api_url, api_key: the server and the key. Default: as for `Client`.
 
         Raises:
             TypeError, ValueError: an argument is of the wrong type or out of range.
             AuthError: the key is missing or wrong.
             NotFoundError: no such template or snapshot; the message has the nearest names.
+            ConflictError: the `idempotency_key` stands for a sandbox with other options, or for one that has ended.
             CapacityError, RateLimitError: no room; `retry_after` says when to try again.
             APIConnectionError: the server can't be reached.
         """
@@ -99,6 +103,7 @@ class Sandbox:
             secrets=secrets,
             volumes=volumes,
             reseed=reseed,
+            idempotency_key=idempotency_key,
         )
 
     @classmethod
@@ -116,6 +121,7 @@ class Sandbox:
                 "network",
                 "secrets",
                 "volumes",
+                "idempotency_key",
             )
         )
         defaults.update(persistent=False, reseed=True)
