@@ -91,25 +91,26 @@ func TestRandomLives(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds, %d creates, %d ends by themselves", rounds, creates.Load(), ends.Load())
-	for _, row := range r.host.IDs() {
-		if err := r.Kill(context.Background(), "", row); err != nil && !errors.Is(err, fault.NotFound) {
-			t.Errorf("killing what is left: %v", err)
-		}
+	r.killAll()
+	for range most { // no place was lost on the way
+		r.create(api.CreateSandboxRequest{})
 	}
-	r.change = func(c *sandbox.Config) { c.MaxSandboxes = most }
+	r.change = nil // no pool
 	r.restart()
+	r.killAll()
+	r.clean()
+}
+
+func (r *rig) killAll() {
+	r.t.Helper()
 	list, err := r.List(context.Background(), "", sandbox.ListFilter{})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	for _, info := range list {
 		if err := r.Kill(context.Background(), "", info.ID); err != nil {
-			t.Error(err)
+			r.t.Errorf("killing what is left: %v", err)
 		}
-	}
-	r.clean()
-	for range most { // no place was lost on the way
-		r.create(api.CreateSandboxRequest{})
 	}
 }
 
