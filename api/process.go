@@ -17,7 +17,9 @@ type ExecRequest struct {
 type ExecResult struct {
 	Stdout        string  `json:"stdout"`
 	Stderr        string  `json:"stderr"`
-	ExitCode      int     `json:"exit_code"` // as in Exit
+	ExitCode      int     `json:"exit_code"`        // as in Exit
+	Signal        string  `json:"signal,omitempty"` // as in Exit
+	Reason        string  `json:"reason,omitempty"` // as in Exit
 	DurationMS    float64 `json:"duration_ms"`
 	TimedOut      bool    `json:"timed_out,omitempty"`
 	Truncated     bool    `json:"truncated,omitempty"`

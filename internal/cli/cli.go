@@ -44,12 +44,16 @@ type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool // Out is one: somebody is looking
+	InTerm   bool // In is one: somebody may type
 	ErrTerm  bool // Err is one
 }
 
 // OS gives the streams of this process.
 func OS() Streams {
-	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: terminal(os.Stdout), ErrTerm: terminal(os.Stderr)}
+	return Streams{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Terminal: terminal(os.Stdout), InTerm: terminal(os.Stdin), ErrTerm: terminal(os.Stderr),
+	}
 }
 
 // app is what every verb works with.

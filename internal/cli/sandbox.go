@@ -15,6 +15,7 @@ type sandboxCmd struct {
 	Get    sandboxGetCmd    `cmd:"" help:"Show one sandbox."`
 	Kill   sandboxKillCmd   `cmd:"" help:"End sandboxes."`
 	Exec   sandboxExecCmd   `cmd:"" help:"Run a command in a sandbox."`
+	Attach sandboxAttachCmd `cmd:"" help:"Follow a command that was started with exec --detach."`
 	Cp     sandboxCpCmd     `cmd:"" help:"Copy files into and out of a sandbox."`
 	TTL    sandboxTTLCmd    `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`
 	Pause  sandboxPauseCmd  `cmd:"" help:"Hold a sandbox still."`

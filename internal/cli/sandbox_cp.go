@@ -47,7 +47,7 @@ func (c *sandboxCpCmd) Run(a *app) error {
 
 func (a *app) upload(sb *pandastack.Sandbox, from, to string) error {
 	if from == "-" {
-		_, err := sb.WriteFrom(a.ctx, to, a.In)
+		_, err := sb.WriteFrom(a.ctx, to, a.In, pandastack.WriteOptions{})
 		return err
 	}
 	info, err := os.Stat(from)
@@ -86,7 +86,11 @@ func (a *app) uploadFile(sb *pandastack.Sandbox, from, to string) error {
 		return usageError{err}
 	}
 	defer f.Close()
-	if _, err := sb.WriteFrom(a.ctx, to, f); err != nil {
+	var o pandastack.WriteOptions
+	if info, err := f.Stat(); err == nil && info.Mode()&0o111 != 0 {
+		o.Mode = info.Mode().Perm() // a program stays one
+	}
+	if _, err := sb.WriteFrom(a.ctx, to, f, o); err != nil {
 		return fmt.Errorf("%s: %w", to, err)
 	}
 	return nil

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
@@ -12,12 +14,18 @@ import (
 type sandboxExecCmd struct {
 	ID      string            `arg:"" help:"Id of the sandbox."`
 	Command []string          `arg:"" passthrough:"partial" help:"One word: a line for the shell. Several: a program and its arguments."`
-	Timeout float64           `default:"60" help:"Seconds that the command may take."`
-	CWD     string            `name:"cwd" help:"Folder to run in." placeholder:"DIR"`
+	Detach  bool              `short:"d" help:"Say its process id and leave it running."`
+	Timeout *float64          `help:"Seconds that the command may take: 60 when nothing is said, no limit with --detach." placeholder:"S"`
+	CWD     string            `name:"cwd" help:"Folder to run in: /workspace when nothing is said." placeholder:"DIR"`
 	Env     map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
-	User    string            `help:"Name or uid to run as."`
-	Stdin   bool              `short:"i" help:"Pass standard input on."`
+	User    string            `help:"Name or uid to run as: root when nothing is said." placeholder:"USER"`
+	Stdin   bool              `short:"i" help:"Pass standard input on from a terminal, too, and with --json. From a pipe or a file it is anyway."`
 }
+
+const (
+	execTimeout = 60
+	killTime    = 10 * time.Second // for the kill of a command whose caller has gone
+)
 
 func (c *sandboxExecCmd) Run(a *app) error {
 	words := c.Command
@@ -31,7 +39,87 @@ func (c *sandboxExecCmd) Run(a *app) error {
 	if len(words) == 1 {
 		cmd = pandastack.Shell(words[0])
 	}
-	o := pandastack.ExecOptions{TimeoutSeconds: c.Timeout, CWD: c.CWD, Envs: c.Env, User: c.User}
+	sb, err := a.sandbox(c.ID)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON && !c.Detach {
+		return c.whole(a, sb, cmd)
+	}
+	input := c.Stdin || !a.InTerm
+	o := pandastack.StartOptions{CWD: c.CWD, Envs: c.Env, User: c.User, Stdin: input && !c.Detach}
+	switch {
+	case c.Timeout != nil:
+		o.TimeoutSeconds = *c.Timeout
+	case !c.Detach:
+		o.TimeoutSeconds = execTimeout
+	}
+	p, err := sb.Start(a.ctx, cmd, o)
+	if err != nil {
+		return err
+	}
+	if c.Detach {
+		if a.flags.JSON {
+			return a.json(p.Info)
+		}
+		fmt.Fprintln(a.Out, p.PID)
+		return nil
+	}
+	err = a.follow(p, 0, o.Stdin)
+	if a.ctx.Err() != nil { // interrupted: the command goes with its caller
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), killTime)
+		defer cancel()
+		err = errors.Join(err, p.Kill(ctx))
+	}
+	return err
+}
+
+// follow shows a process's output and passes input on, and fails with its exit
+// code.
+func (a *app) follow(p *pandastack.Process, after int64, input bool) error {
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	defer cancel(nil)
+	if input {
+		go func() { // it may wait for input for ever, and need not be waited for
+			if err := p.Feed(ctx, a.In); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("passing standard input on: %w", err))
+			}
+		}()
+	}
+	x, err := p.Wait(ctx, after, a.Out, a.Err)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	if n := x.StdoutDropped + x.StderrDropped; n > 0 {
+		where := ""
+		if x.OutputPath != "" {
+			where = "; all of it is in " + plain(x.OutputPath) + " of the sandbox"
+		}
+		a.say("%d bytes of output are missing, for they came faster than they were read%s", n, where)
+	}
+	switch {
+	case x.Reason == api.ReasonTimeout:
+		return &pandastack.Error{
+			Code: api.CodeTimeout, Message: "the command did not end in time and was killed", Hint: "raise --timeout, or start it with --detach",
+		}
+	case x.Reason == api.ReasonOOM:
+		fmt.Fprintln(a.Err, "pandastack: the command was ended because the sandbox ran out of memory")
+	}
+	if x.Code != 0 {
+		return failed(x.Code)
+	}
+	return nil
+}
+
+// whole runs the command and answers with its result as JSON.
+func (c *sandboxExecCmd) whole(a *app, sb *pandastack.Sandbox, cmd api.Command) error {
+	o := pandastack.ExecOptions{CWD: c.CWD, Envs: c.Env, User: c.User}
+	if c.Timeout != nil {
+		o.TimeoutSeconds = *c.Timeout
+	}
 	if c.Stdin {
 		raw, err := io.ReadAll(a.In)
 		if err != nil {
@@ -40,32 +128,6 @@ func (c *sandboxExecCmd) Run(a *app) error {
 		text := string(raw)
 		o.Stdin = &text
 	}
-	sb, err := a.sandbox(c.ID)
-	if err != nil {
-		return err
-	}
-	if a.flags.JSON {
-		return c.whole(a, sb, cmd, o)
-	}
-	code := 0
-	for out, err := range sb.ExecStream(a.ctx, cmd, o, &code) {
-		if err != nil {
-			return err
-		}
-		to := a.Out
-		if out.Stream == "stderr" {
-			to = a.Err
-		}
-		fmt.Fprint(to, out.Text)
-	}
-	if code != 0 {
-		return failed(code)
-	}
-	return nil
-}
-
-// whole runs the command and answers with its result as JSON.
-func (c *sandboxExecCmd) whole(a *app, sb *pandastack.Sandbox, cmd api.Command, o pandastack.ExecOptions) error {
 	res, err := sb.Exec(a.ctx, cmd, o)
 	var late *pandastack.TimeoutError
 	if err != nil && !errors.As(err, &late) {

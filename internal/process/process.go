@@ -75,7 +75,7 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	result := func(x api.Exit) (r api.ExecResult) {
-		r = api.ExecResult{ExitCode: x.Code, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
+		r = api.ExecResult{ExitCode: x.Code, Signal: x.Signal, Reason: x.Reason, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
 		r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
 		r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
 		r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0

@@ -32,6 +32,13 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
+// Output is what a command had written until it failed, "" for other errors.
+func (e *Error) Output() (stdout, stderr string) {
+	var body api.ExecFailure
+	_ = json.Unmarshal(e.Body, &body) // of another shape it holds none
+	return body.Stdout, body.Stderr
+}
+
 // Is makes errors.Is(err, pandastack.ErrNotFound) true for every error of that
 // kind.
 func (e *Error) Is(target error) bool {
@@ -78,6 +85,9 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 type CommandError struct{ Result ExecResult }
 
 func (e *CommandError) Error() string {
+	if e.Result.Reason == api.ReasonOOM {
+		return "pandastack: the command was ended because the sandbox ran out of memory"
+	}
 	return fmt.Sprintf("pandastack: the command returned %d: %s", e.Result.ExitCode, strings.TrimSpace(e.Result.Stderr))
 }
 

@@ -7,8 +7,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -106,53 +104,3 @@ func (s *Sandbox) ExecStream(ctx context.Context, cmd api.Command, o ExecOptions
 		}
 	}
 }
-
-// Processes lists the processes that were started through the API.
-func (s *Sandbox) Processes(ctx context.Context) ([]api.Process, error) {
-	var list []api.Process
-	return list, s.client.call(ctx, http.MethodGet, s.path+"/processes", nil, nil, &list)
-}
-
-// Start starts a command and returns at once.
-func (s *Sandbox) Start(ctx context.Context, req api.StartProcessRequest) (api.Process, error) {
-	var p api.Process
-	return p, s.client.call(ctx, http.MethodPost, s.path+"/processes", nil, req, &p)
-}
-
-// Process describes a process that was started.
-func (s *Sandbox) Process(ctx context.Context, pid int) (api.Process, error) {
-	var p api.Process
-	return p, s.client.call(ctx, http.MethodGet, s.processPath(pid), nil, nil, &p)
-}
-
-// ProcessEvents gives a process's output from after on, and then as it comes,
-// up to its exit.
-func (s *Sandbox) ProcessEvents(ctx context.Context, pid int, after int64) iter.Seq2[api.Event, error] {
-	again := func(after int64) iter.Seq2[sseEvent, error] {
-		q := url.Values{"after": {strconv.FormatInt(after, 10)}}
-		return s.client.events(ctx, http.MethodGet, s.processPath(pid)+"/stream", q, nil)
-	}
-	return s.client.follow(ctx, after, again)
-}
-
-// WriteStdin appends to a process's standard input.
-func (s *Sandbox) WriteStdin(ctx context.Context, pid int, r io.Reader) error {
-	return s.client.send(ctx, http.MethodPost, s.processPath(pid)+"/stdin", nil, r, nil)
-}
-
-// CloseStdin ends a process's standard input.
-func (s *Sandbox) CloseStdin(ctx context.Context, pid int) error {
-	return s.client.call(ctx, http.MethodDelete, s.processPath(pid)+"/stdin", nil, nil, nil)
-}
-
-// Signal sends a signal, "SIGTERM", "TERM" or "15", to a process's group.
-func (s *Sandbox) Signal(ctx context.Context, pid int, signal string) error {
-	return s.client.call(ctx, http.MethodPost, s.processPath(pid)+"/signal", nil, api.SignalRequest{Signal: signal}, nil)
-}
-
-// KillProcess kills a process and its group.
-func (s *Sandbox) KillProcess(ctx context.Context, pid int) error {
-	return s.client.call(ctx, http.MethodDelete, s.processPath(pid), nil, nil, nil)
-}
-
-func (s *Sandbox) processPath(pid int) string { return s.path + "/processes/" + strconv.Itoa(pid) }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
+	gopath "path"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -43,15 +45,30 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string) ([]byte, error) {
 
 // WriteFile writes a whole file. Its parents are made.
 func (s *Sandbox) WriteFile(ctx context.Context, path string, content []byte) error {
-	_, err := s.WriteFrom(ctx, path, bytes.NewReader(content))
+	_, err := s.WriteFrom(ctx, path, bytes.NewReader(content), WriteOptions{})
 	return err
+}
+
+// WriteOptions say how a file is written. The zero value replaces it and keeps
+// its mode, 0644 for a new one.
+type WriteOptions struct {
+	Mode   fs.FileMode // its permissions, 0 to keep them
+	Append bool        // add to what is there
 }
 
 // WriteFrom streams a file of any size into the sandbox. It is there whole or
 // not at all.
-func (s *Sandbox) WriteFrom(ctx context.Context, path string, r io.Reader) (api.WriteResult, error) {
+func (s *Sandbox) WriteFrom(ctx context.Context, path string, r io.Reader, o WriteOptions) (api.WriteResult, error) {
+	q := pathQuery(path)
+	if o.Mode != 0 {
+		q.Set("mode", fmt.Sprintf("%04o", o.Mode.Perm()))
+	}
+	if o.Append {
+		q.Set("append", "1")
+	}
 	var res api.WriteResult
-	return res, s.client.send(ctx, http.MethodPut, s.path+"/fs", pathQuery(path), r, &res)
+	err := s.client.send(ctx, http.MethodPut, s.path+"/fs", q, r, &res)
+	return res, err
 }
 
 // Remove removes a file or an empty folder; with recursive, all in it too.
@@ -63,10 +80,20 @@ func (s *Sandbox) Remove(ctx context.Context, path string, recursive bool) error
 	return s.client.call(ctx, http.MethodDelete, s.path+"/fs", q, nil, nil)
 }
 
-// Stat describes a file or folder.
+// Stat describes a file or folder; of a link, the link.
 func (s *Sandbox) Stat(ctx context.Context, path string) (FileInfo, error) {
 	var info FileInfo
-	return info, s.client.call(ctx, http.MethodGet, s.path+"/fs/stat", pathQuery(path), nil, &info)
+	err := s.client.call(ctx, http.MethodGet, s.path+"/fs/stat", pathQuery(path), nil, &info)
+	return named(info, gopath.Dir(path)), err
+}
+
+// named gives an entry whose name is not UTF-8 its name, in bytes.
+func named(info FileInfo, dir string) FileInfo {
+	if info.RawName != nil {
+		info.Name = string(info.RawName)
+		info.Path = gopath.Join(dir, info.Name)
+	}
+	return info
 }
 
 // Exists tells whether there is something at a path.
@@ -78,11 +105,23 @@ func (s *Sandbox) Exists(ctx context.Context, path string) (bool, error) {
 	return err == nil, err
 }
 
-// ReadDir lists a folder.
+// ReadDir lists a folder of any size, by name.
 func (s *Sandbox) ReadDir(ctx context.Context, path string) ([]FileInfo, error) {
-	var list api.DirListing
-	err := s.client.call(ctx, http.MethodGet, s.path+"/fs/dir", pathQuery(path), nil, &list)
-	return list.Entries, err
+	entries := []FileInfo{}
+	q := pathQuery(path)
+	for {
+		var page api.DirListing
+		if err := s.client.call(ctx, http.MethodGet, s.path+"/fs/dir", q, nil, &page); err != nil {
+			return nil, err
+		}
+		for _, e := range page.Entries {
+			entries = append(entries, named(e, path))
+		}
+		if !page.Truncated || len(page.Entries) == 0 {
+			return entries, nil
+		}
+		q.Set("after", entries[len(entries)-1].Name)
+	}
 }
 
 // Mkdir makes a folder and its parents.
@@ -90,7 +129,8 @@ func (s *Sandbox) Mkdir(ctx context.Context, path string) error {
 	return s.client.call(ctx, http.MethodPost, s.path+"/fs/dir", nil, api.MkdirRequest{Path: path}, nil)
 }
 
-// Move moves a file or folder. With overwrite it replaces what is there.
+// Move moves a file or folder to a place of its own, not into a folder. With
+// overwrite it replaces what is there: a file a file, a folder an empty folder.
 func (s *Sandbox) Move(ctx context.Context, from, to string, overwrite bool) error {
 	return s.client.call(ctx, http.MethodPost, s.path+"/fs/move", nil, api.MoveRequest{From: from, To: to, Overwrite: overwrite}, nil)
 }

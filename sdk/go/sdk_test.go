@@ -1,6 +1,7 @@
 package pandastack
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -258,5 +259,83 @@ func TestWhereTheServerIs(t *testing.T) {
 		if _, err := NewClient(opts...); err == nil {
 			t.Error("a client that cannot work was made")
 		}
+	}
+}
+
+func TestFailedCommandKeepsItsOutput(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(409)
+		fmt.Fprint(w, `{"error":"the sandbox has ended","code":"conflict","stdout":"so far","stderr":"and this"}`)
+	})
+	_, err := c.Sandbox("s").Exec(t.Context(), Shell("x"), ExecOptions{})
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	if stdout, stderr := e.Output(); stdout != "so far" || stderr != "and this" {
+		t.Errorf("%q %q", stdout, stderr)
+	}
+}
+
+// A process's output is taken up where it broke, byte for byte, and its input
+// goes piece by piece.
+func TestProcess(t *testing.T) {
+	var input bytes.Buffer
+	closed, streams := false, 0
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + strings.TrimPrefix(r.URL.Path, "/v1/sandboxes/s/processes") {
+		case "POST ":
+			var req api.StartProcessRequest
+			if err := json.NewDecoder(r.Body).Decode(&req); err != nil || !req.Stdin || req.TimeoutMS != 1500 {
+				t.Errorf("%+v %v", req, err)
+			}
+			fmt.Fprint(w, `{"pid":7,"running":true}`)
+		case "POST /7/stdin":
+			_, _ = io.Copy(&input, r.Body)
+		case "DELETE /7/stdin":
+			closed = true
+		case "GET /7/stream":
+			switch after := r.URL.Query().Get("after"); {
+			case streams == 0 && after == "0":
+				fmt.Fprint(w, "id: 1\nevent: started\ndata: {\"pid\":7}\n\nid: 2\nevent: stdout\ndata: {\"text\":\"a\"}\n\n")
+			case streams == 1 && after == "2":
+				fmt.Fprint(w, "id: 3\nevent: stdout\ndata: {\"raw\":\"/wA=\"}\n\nid: 4\nevent: gap\ndata: {\"stream\":\"stderr\",\"dropped\":5}\n\n"+
+					"id: 5\nevent: exit\ndata: {\"exit_code\":3,\"reason\":\"exited\",\"stderr_dropped\":9}\n\n")
+			default:
+				t.Errorf("stream %d after %q", streams, after)
+			}
+			streams++
+		default:
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+	})
+	p, err := c.Sandbox("s").Start(t.Context(), Shell("x"), StartOptions{Stdin: true, TimeoutSeconds: 1.5})
+	if err != nil || p.PID != 7 || !p.Info.Running {
+		t.Fatalf("%+v %v", p, err)
+	}
+	if err := p.Feed(t.Context(), strings.NewReader(strings.Repeat("x", 2*feedPiece+1))); err != nil || input.Len() != 2*feedPiece+1 || !closed {
+		t.Errorf("%d bytes, closed %v, %v", input.Len(), closed, err)
+	}
+	var stdout, stderr bytes.Buffer
+	x, err := p.Wait(t.Context(), 0, &stdout, &stderr)
+	if err != nil || x.Code != 3 || x.StderrDropped != 5 || stdout.String() != "a\xff\x00" {
+		t.Errorf("%+v %v %q", x, err, stdout.String())
+	}
+}
+
+func TestFoldersAreReadPageByPage(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch after := r.URL.Query().Get("after"); after {
+		case "":
+			fmt.Fprint(w, `{"path":"/d","entries":[{"name":"a","path":"/d/a"},{"name":"b�","raw_name":"Yv8=","path":"/d/b�"}],"truncated":true}`)
+		case "b\xff":
+			fmt.Fprint(w, `{"path":"/d","entries":[{"name":"c","path":"/d/c"}]}`)
+		default:
+			t.Errorf("after %q", after)
+		}
+	})
+	list, err := c.Sandbox("s").ReadDir(t.Context(), "/d")
+	if err != nil || len(list) != 3 || list[1].Path != "/d/b\xff" {
+		t.Errorf("%+v %v", list, err)
 	}
 }
