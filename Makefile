@@ -45,9 +45,11 @@ $(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go
 # Debian's versions begin with a digit: that of a tag, or a date and the commit.
 DEB_VERSION ?= $(or $(subst -,+,$(patsubst v%,%,$(filter v%,$(VERSION)))),0~$(shell git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null)$(if $(findstring dirty,$(VERSION)),+dirty))
 
+DIST       ?= dist
+
 ## deb: dist/pandastack_VERSION_ARCH.deb, for Debian 12, Ubuntu 22.04 and newer
 deb: build
-	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "dist/pandastack_$(DEB_VERSION)_$(ARCH).deb"
+	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "$(DIST)/pandastack_$(DEB_VERSION)_$(ARCH).deb"
 
 ## deps: what the machine lacks of Debian's packages
 deps:
@@ -93,7 +95,7 @@ test-live:
 test-examples:
 	$(VENV)/bin/pytest -q examples
 
-## soak: 500 sandboxes come and go, eight at a time, while the daemon is killed again and again; nothing may be left or grow
+## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
 	$(PY) test/soak.py
 

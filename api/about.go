@@ -12,3 +12,18 @@ type Version struct {
 type Health struct {
 	Status string `json:"status"` // "ok", "ready"
 }
+
+// Readiness is the answer of GET /readyz. With reasons it comes with the status
+// 503 and the fields of an Error beside it.
+type Readiness struct {
+	Status   string   `json:"status"`   // "ready" or "unready"
+	Reasons  []Reason `json:"reasons"`  // why sandboxes cannot be made
+	Warnings []Reason `json:"warnings"` // what is wrong besides
+}
+
+// Reason is one thing that keeps the server from its work.
+type Reason struct {
+	ID     string `json:"id"` // "starting", "no_template", "template_stale", "disk_full", "store_broken"
+	Detail string `json:"detail"`
+	Fix    string `json:"fix"` // what the operator can do
+}

@@ -99,6 +99,9 @@ func TestFailuresOfRoutes(t *testing.T) {
 			}
 		}
 		for _, code := range want {
+			if code == "no_capacity" && strings.HasSuffix(name, "/readyz") {
+				continue // it has more to say, in words of its own
+			}
 			if !slices.Contains(has, code) {
 				t.Errorf("%s does not say that it can be answered %s: merge a group of x-failures", name, code)
 			}

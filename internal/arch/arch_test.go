@@ -28,13 +28,16 @@ var arrows = []struct{ part, may string }{
 	{"internal/config", "api internal/fault internal/nearest"},
 	{"internal/auth", "api internal/fault"},
 	{"internal/store", "api internal/fault"},
+	{"internal/caller", ""},
+	{"internal/journal", "api internal/store"},
+	{"internal/metrics", "api internal/sandbox"},
 
 	// The guest's end imports nothing of the host.
 	{"internal/guestd/...", "api internal/fault internal/guestapi internal/guestd/..."},
 	{"cmd/pandastack-guest", "internal/guestd/... internal/guestapi"},
 
 	// The host's end of the link, and what speaks over it.
-	{"internal/guest", "api internal/fault internal/guestapi"},
+	{"internal/guest", "api internal/caller internal/fault internal/guestapi"},
 	{"internal/capture", "api internal/guestapi"},
 	{"internal/process", "api internal/capture internal/fault internal/guest internal/guestapi"},
 	{"internal/kernel/...", "api internal/capture internal/fault internal/guest internal/guestapi internal/process internal/nearest"},
@@ -45,14 +48,14 @@ var arrows = []struct{ part, may string }{
 	{"internal/driver/...", "api internal/driver internal/fault internal/guestapi internal/guestd/..."},
 
 	// The domain knows the contract and no driver.
-	{"internal/sandbox", "api internal/driver internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
+	{"internal/sandbox", "api internal/caller internal/driver internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
 	{"internal/template", "api internal/driver internal/fault internal/guest internal/guestapi internal/nearest"},
 
-	{"internal/httpapi", "api internal/auth internal/fault internal/guest internal/guestapi internal/kernel internal/process internal/sandbox"},
+	{"internal/httpapi", "api internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/process internal/sandbox"},
 	{"sdk/go", "api"},
 	{"internal/cli", "api internal/config internal/daemon internal/fault internal/template sdk/go"},
-	{"internal/daemon", "api internal/auth internal/config internal/driver/... internal/fault internal/guest internal/guestapi " +
-		"internal/httpapi internal/kernel/... internal/process internal/sandbox internal/store internal/template templates"},
+	{"internal/daemon", "api internal/auth internal/caller internal/config internal/driver/... internal/fault internal/guest internal/guestapi " +
+		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/process internal/sandbox internal/store internal/template templates"},
 	{"cmd/pandastack", "internal/cli"},
 }
 

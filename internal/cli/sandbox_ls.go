@@ -8,7 +8,8 @@ import (
 )
 
 type sandboxLsCmd struct {
-	Status   string            `help:"Only those in this state."`
+	Status   string            `help:"Only those in this state: creating, running, paused, stopping or failed." placeholder:"STATE"`
+	Template string            `help:"Only those of this template." placeholder:"NAME"`
 	Metadata map[string]string `help:"Only those with these labels." placeholder:"KEY=VALUE"`
 	Limit    int               `help:"At most so many."`
 }
@@ -18,7 +19,7 @@ func (c *sandboxLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	list, err := client.List(a.ctx, pandastack.ListOptions{Metadata: c.Metadata, Status: api.Status(c.Status), Limit: c.Limit})
+	list, err := client.List(a.ctx, pandastack.ListOptions{Metadata: c.Metadata, Status: api.Status(c.Status), Template: c.Template, Limit: c.Limit})
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,11 @@ type Config struct {
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
+	HibernatedFor time.Duration
+	StopHibernate time.Duration
+	MetricsListen string
+	EventsMaxAge  time.Duration
+	EventsKeep    int
 	sources       map[string]string
 }
 
@@ -75,11 +80,16 @@ func (c *Config) settings() []setting {
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
 		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
-		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates leave alone, in MB."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates, snapshots and hibernation leave alone, in MB."},
 		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+		{"hibernated_for", duration(&c.HibernatedFor), "How long a hibernated sandbox is kept; then it is ended."},
+		{"stop_hibernate", duration(&c.StopHibernate), "How long hibernating the persistent sandboxes may take when the daemon is told to stop; what is not done by then goes on running. \"0s\": none is hibernated."},
+		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
+		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
+		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 	}
 }
 
@@ -100,6 +110,10 @@ func defaults(env Env) Config {
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
+		HibernatedFor: 30 * 24 * time.Hour,
+		StopHibernate: 10 * time.Second,
+		EventsMaxAge:  7 * 24 * time.Hour,
+		EventsKeep:    10_000,
 	}
 }
 
@@ -274,6 +288,12 @@ func (c *Config) check() error {
 	}
 	if c.DefaultTTL > c.MaxTTL {
 		return fault.InvalidField("default_ttl", "default_ttl (%s) is longer than max_ttl (%s)", c.DefaultTTL, c.MaxTTL)
+	}
+	if c.EventsMaxAge < time.Minute {
+		return fault.InvalidField("events_max_age", "events_max_age must be at least one minute, but is %s", c.EventsMaxAge)
+	}
+	if c.EventsKeep < 100 {
+		return fault.InvalidField("events_keep", "events_keep must be at least 100, but is %d", c.EventsKeep)
 	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")

@@ -21,10 +21,13 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/httpapi"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/metrics"
 	"github.com/pandastack/pandastack/internal/process"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
@@ -49,7 +52,7 @@ type Started struct {
 
 // Serve runs the daemon until the context ends.
 func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error) {
-	log := sur.Log
+	log := slog.New(caller.LogHandler(sur.Log.Handler()))
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
 		return err
@@ -69,16 +72,26 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
-	manager, err := sandbox.New(managerConfig(cfg, drv, st, log))
+	events, counts := journal.New(st, log), metrics.New()
+	defer events.Close()
+	manager, err := sandbox.New(managerConfig(cfg, drv, st, events, counts, log))
+	if err != nil {
+		return err
+	}
+	ready := &readiness{dataDir: cfg.DataDir, manager: manager, store: st, log: log, diskMB: freeMB}
+	page, err := counts.Handler(metrics.Sources{
+		Overview: manager.Overview, Templates: manager.Templates, StoreErrors: st.Failures, EventsLost: events.Lost, Version: Version(drv.Name()),
+		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Log: log,
+	})
 	if err != nil {
 		return err
 	}
 	// Cells and commands are still watched while the requests end, so the
 	// services are closed by stop, before these requests are cancelled.
-	kernels := kernel.New(manager, kernel.Config{Logger: log})
-	commands := process.New(manager, process.Config{})
+	kernels := kernel.New(manager, kernel.Config{Logger: log, Notes: manager, Metrics: counts})
+	commands := process.New(manager, process.Config{Notes: manager})
 
-	ln, err := listen(cfg.Listen)
+	ln, err := listen("listen", cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -87,6 +100,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	srv := &http.Server{
 		Handler: httpapi.New(httpapi.Options{
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
+			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
@@ -106,6 +120,12 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		return err
 	}
 
+	if err := serveMetrics(cfg.MetricsListen, page, log); err != nil {
+		ln.Close()
+		return err
+	}
+	defer func() { events.Note(lifeOfDaemon(api.LifeDaemonStopped, nil)) }()
+	events.Note(lifeOfDaemon(api.LifeDaemonStarted, map[string]any{"driver": drv.Name(), "clean": cleanly(ctx, events)}))
 	ended := make(chan error, 2)
 	running, stopManager := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopManager()
@@ -122,6 +142,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		}
 	}()
 	go sweepTemplates(running, cfg, manager, log)
+	go events.Keep(running, cfg.EventsMaxAge, cfg.EventsKeep)
 	tidied := make(chan struct{})
 	go func() { defer close(tidied); tidyKeys(running, keys, log) }()
 	go supervise(running, manager.Adopted, url, log)
@@ -141,6 +162,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	// cut. Cells and processes go on: the next daemon finds them.
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.RequestDrain)
 	defer cancel()
+	events.EndStreams()
 	shutdown := srv.Shutdown(drain)
 	kernels.Close()
 	commands.Close()
@@ -151,6 +173,11 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		if srv.Shutdown(last) != nil {
 			srv.Close()
 		}
+	}
+	sleeping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.StopHibernate)
+	defer cancel()
+	if herr := manager.HibernateAll(sleeping); herr != nil { // they run on, and the next daemon finds them
+		log.Error("not every persistent sandbox could be hibernated", "error", herr)
 	}
 	stopManager()
 	<-managed
@@ -165,18 +192,22 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 }
 
 // listen takes the address, or says what to do about it.
-func listen(addr string) (net.Listener, error) {
+func listen(setting, addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err == nil {
 		return ln, nil
 	}
 	e := fault.Wrap(err, api.CodeInvalid, "the daemon cannot listen on %s", addr)
-	e.Field = "listen"
+	e.Field = setting
+	flag := "--" + setting
+	if setting != "listen" {
+		flag = "--set " + setting + "="
+	}
 	if errors.Is(err, unix.EADDRINUSE) {
 		_, port, _ := net.SplitHostPort(addr) // it was good enough to be in use
-		e.Code, e.Hint = api.CodeConflict, fmt.Sprintf("end what uses it (ss -ltnp 'sport = :%s' names it), or choose another address with --listen", port)
+		e.Code, e.Hint = api.CodeConflict, fmt.Sprintf("end what uses it (ss -ltnp 'sport = :%s' names it), or choose another address with %s", port, flag)
 	} else {
-		e.Hint = "choose another with --listen HOST:PORT"
+		e.Hint = "choose another HOST:PORT with " + flag
 	}
 	return nil, e
 }

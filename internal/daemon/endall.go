@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/journal"
+	"github.com/pandastack/pandastack/internal/metrics"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -32,7 +34,9 @@ func EndAll(ctx context.Context, cfg *config.Config, log *slog.Logger) (ended []
 	if err != nil {
 		return nil, err
 	}
-	manager, err := sandbox.New(managerConfig(cfg, drv, st, log))
+	events := journal.New(st, log)
+	defer events.Close()
+	manager, err := sandbox.New(managerConfig(cfg, drv, st, events, metrics.New(), log))
 	if err != nil {
 		return nil, err
 	}

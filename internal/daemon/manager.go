@@ -6,6 +6,8 @@ import (
 
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/journal"
+	"github.com/pandastack/pandastack/internal/metrics"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -13,7 +15,7 @@ import (
 // runDir holds a folder for each sandbox, with its link's socket.
 func runDir(cfg *config.Config) string { return filepath.Join(cfg.DataDir, "run") }
 
-func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *slog.Logger) sandbox.Config {
+func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, events *journal.Journal, counts *metrics.Metrics, log *slog.Logger) sandbox.Config {
 	pools := map[string]sandbox.PoolSize{}
 	for _, name := range cfg.PoolTemplates {
 		pools[name] = sandbox.PoolSize{Restored: cfg.PoolReady, Prepared: cfg.PoolPrepared}
@@ -22,6 +24,8 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 		Driver:        drv,
 		Store:         st,
 		Templates:     templatesFor(cfg),
+		Journal:       events,
+		Metrics:       counts,
 		Logger:        log,
 		RunDir:        runDir(cfg),
 		DefaultTTL:    cfg.DefaultTTL,
@@ -29,6 +33,8 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, log *
 		MaxSandboxes:  cfg.MaxSandboxes,
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
+		ImageDir:      filepath.Join(cfg.DataDir, "images"),
+		HibernatedFor: cfg.HibernatedFor,
 		Pool:          pools,
 	}
 }

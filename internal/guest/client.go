@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
@@ -177,6 +178,9 @@ func (c *Client) send(ctx context.Context, in call) (resp *http.Response, done f
 	}
 	for k, v := range in.header {
 		req.Header[k] = v
+	}
+	if id := caller.From(ctx).RequestID; id != "" {
+		req.Header.Set(caller.Header, id)
 	}
 	if in.json != nil {
 		req.Header.Set("Content-Type", "application/json")

@@ -25,13 +25,32 @@ const (
 	probeTime     = 2 * time.Second       // for a live link to prove that it is alive when another one knocks
 )
 
+// ErrProtocol is in the error of a wait for a guest that dials, but speaks only
+// versions of the protocol that this host does not know.
+var ErrProtocol = errors.New("the guest speaks another version of the protocol")
+
 // Options say whose guest a Listener waits for.
 type Options struct {
 	Dir        string // host folder that the sandbox sees as guestapi.LinkDir; made when missing
 	SandboxID  string
 	Generation int // what the guest is told; the host alone counts it
 	Logger     *slog.Logger
+	Watcher    Watcher // may be nil
 }
+
+// Watcher is told what becomes of a link. Its methods are called in order, and
+// must not wait.
+type Watcher interface {
+	LinkUp(first bool) // the guest is linked
+	LinkDown()         // the link broke, and was not closed
+	LinkRefused()      // a connection was not let in
+}
+
+type nobody struct{}
+
+func (nobody) LinkUp(bool)  {}
+func (nobody) LinkDown()    {}
+func (nobody) LinkRefused() {}
 
 // Listener waits for the guest of one generation of one sandbox. The socket is
 // the identity: whoever dials it is that sandbox, and only one may hold it.
@@ -46,6 +65,8 @@ type Listener struct {
 	silent  []*net.UnixConn // have dialled and not spoken yet, the oldest first
 	live    *Client
 	changed chan struct{} // closed and replaced when live changes
+	linked  bool          // there was a link before
+	up      *Client       // the link that the watcher was told of
 	closed  bool
 	refused int
 	said    time.Time // when a refusal was last logged
@@ -59,6 +80,9 @@ func Listen(opts Options) (*Listener, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Watcher == nil {
+		opts.Watcher = nobody{}
+	}
 	// Inside, the agent runs as another user than the one that owns the folder
 	// outside. What keeps others on the host away is the mode of the parents.
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
@@ -70,7 +94,7 @@ func Listen(opts Options) (*Listener, error) {
 	}
 	l := &Listener{
 		opts:    opts,
-		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
+		log:     opts.Logger.With("sandbox", opts.SandboxID),
 		ln:      ln,
 		slot:    make(chan struct{}, handshakesMax),
 		done:    make(chan struct{}),
@@ -129,6 +153,20 @@ func (l *Listener) Client(ctx context.Context) (*Client, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// Renumber changes the generation that guests are told from now on. It is for
+// one that nobody has called yet.
+func (l *Listener) Renumber(generation int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opts.Generation = generation
+}
+
+func (l *Listener) generation() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opts.Generation
 }
 
 // Close ends the link and frees the socket; the folder stays.
@@ -247,13 +285,14 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return err
 	}
-	if err := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Generation: l.opts.Generation}); err != nil {
+	generation := l.generation()
+	if err := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Generation: generation}); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	client, err := newClient(conn, l.opts.SandboxID, l.opts.Generation)
+	client, err := newClient(conn, l.opts.SandboxID, generation)
 	if err != nil {
 		return err
 	}
@@ -261,7 +300,7 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		client.Close()
 		return nil
 	}
-	l.log.Debug("guest linked", "boot_id", hello.BootID, "last_generation", hello.Generation)
+	l.log.Debug("guest linked", "generation", generation, "boot_id", hello.BootID, "last_generation", hello.Generation)
 	return nil
 }
 
@@ -274,7 +313,24 @@ func (l *Listener) adopt(c *Client) bool {
 	l.live = c
 	close(l.changed)
 	l.changed = make(chan struct{})
+	l.sayDown(l.up)
+	l.opts.Watcher.LinkUp(!l.linked)
+	l.linked, l.up = true, c
+	go func() {
+		<-c.Done()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.sayDown(c)
+	}()
 	return true
+}
+
+// sayDown tells the watcher that a link is gone, once. The lock is held.
+func (l *Listener) sayDown(c *Client) {
+	if c != nil && l.up == c && !l.closed {
+		l.up = nil
+		l.opts.Watcher.LinkDown()
+	}
 }
 
 // current is the live link, nil when there is none.
@@ -302,6 +358,7 @@ func (l *Listener) drop(c *Client) {
 
 // sayRefused logs refusals, but no more than one a second.
 func (l *Listener) sayRefused(err error) {
+	l.opts.Watcher.LinkRefused()
 	l.mu.Lock()
 	l.refused++
 	n, closed, now := l.refused, l.closed, time.Now()

@@ -117,8 +117,9 @@ type AssignRequest struct {
 	Reseed     bool              `json:"reseed"`
 	Entropy    []byte            `json:"entropy"` // 64 bytes
 	UnixNano   int64             `json:"unix_nano"`
-	Spares     int               `json:"spares"`             // interpreters to keep forked ahead
-	Rehearse   bool              `json:"rehearse,omitempty"` // let the spares act a cell, which brings their pages back; nobody waits yet
+	Spares     int               `json:"spares"`              // interpreters to keep forked ahead
+	KeepEnvs   bool              `json:"keep_envs,omitempty"` // Envs come on top of those of the sandbox that this is a copy of
+	Rehearse   bool              `json:"rehearse,omitempty"`  // let the spares act a cell, which brings their pages back; nobody waits yet
 }
 
 // AssignResponse reports each step.

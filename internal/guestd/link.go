@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -142,9 +143,58 @@ type linkConn struct {
 	r      io.Reader
 	once   sync.Once
 	closed chan struct{}
+
+	mu      sync.Mutex
+	pending []byte // written, and on its way
+	failed  error  // of an earlier write
 }
 
+// pendingMost is how many bytes are gathered before they are sent at once.
+const pendingMost = 16 << 10
+
 func (c *linkConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// Write gathers what is written before the agent has nothing else to do: HTTP/2
+// writes the head of an answer and its body apart, and each write costs a
+// system call here and wakes the host.
+func (c *linkConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	soon := len(c.pending) == 0
+	if soon && len(b) >= pendingMost {
+		n, err := c.Conn.Write(b)
+		c.failed = err
+		return n, err
+	}
+	c.pending = append(c.pending, b...)
+	switch {
+	case len(c.pending) >= pendingMost:
+		return len(b), c.send()
+	case soon:
+		go c.flush()
+	}
+	return len(b), nil
+}
+
+// flush sends what has gathered when all that could run has run.
+func (c *linkConn) flush() {
+	runtime.Gosched()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.send() // the next write tells
+}
+
+// send writes what is pending. The lock is held.
+func (c *linkConn) send() error {
+	if len(c.pending) > 0 && c.failed == nil {
+		_, c.failed = c.Conn.Write(c.pending)
+		c.pending = c.pending[:0]
+	}
+	return c.failed
+}
 
 func (c *linkConn) Close() error {
 	c.hangUp()

@@ -16,14 +16,8 @@ var absent = []struct {
 	what, hint string
 	patterns   []string // of http.ServeMux, any method unless one is said
 }{
-	{"snapshots", "keep what matters in files, and fetch them before the sandbox ends", []string{
-		"POST /v1/sandboxes/{id}/snapshots", "/v1/snapshots", "/v1/snapshots/{snapshot}",
-	}},
 	{"forks of sandboxes", "make several sandboxes, and give each the files it needs", []string{
 		"POST /v1/sandboxes/{id}/fork", "POST /v1/sandboxes/{id}/fork-tree", "POST /v1/sandboxes/{id}/promote",
-	}},
-	{"hibernation", "pause the sandbox: POST …/pause", []string{
-		"POST /v1/sandboxes/{id}/hibernate", "POST /v1/sandboxes/{id}/wake",
 	}},
 	{"a log of the sandbox", "output is with what made it: exec, processes and code contexts", []string{
 		"GET /v1/sandboxes/{id}/logs",

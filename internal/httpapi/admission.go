@@ -11,6 +11,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -30,10 +31,12 @@ func (s *Server) authenticated(need auth.Scope, next handler) handler {
 		if !ok || who.Owner == "" { // the domain takes no owner for the administrator
 			return errUnauthenticated
 		}
-		stateOf(r.Context()).who = who
+		st := stateOf(r.Context())
+		st.who = who
 		if err := who.Require(need); err != nil {
 			return err
 		}
+		r = r.WithContext(caller.With(r.Context(), caller.Caller{RequestID: st.id, Key: who.Prefix}))
 		if who.Life != nil {
 			ctx, cancel := context.WithCancelCause(r.Context())
 			defer cancel(nil)

@@ -104,8 +104,7 @@ func (s *Server) failure(r *http.Request, err error) (*api.Error, int) {
 		}
 	}
 	if f.Code == api.CodeInternal {
-		s.Log.LogAttrs(r.Context(), slog.LevelError, "request failed",
-			slog.String("request_id", id), slog.String("route", stateOf(r.Context()).route), slog.Any("error", err))
+		s.Log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("route", stateOf(r.Context()).route), slog.Any("error", err))
 		hint := f.Hint // is written for whoever can mend it
 		f = fault.New(api.CodeInternal, "internal error; the server's log has it under request id %s", id)
 		f.Hint = hint

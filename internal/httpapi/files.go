@@ -116,25 +116,30 @@ func singleRange(r *http.Request) string {
 // writeFile streams the body into a file of any size. Parents are made, and
 // the file is there whole or not at all.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
+	return s.takeIn(w, r, guest.WriteOptions{})
+}
+
+// appendFile adds the body to a file. It is a method of its own because HTTP
+// clients may send a PUT again by themselves.
+func (s *Server) appendFile(w http.ResponseWriter, r *http.Request) error {
+	return s.takeIn(w, r, guest.WriteOptions{Append: true})
+}
+
+func (s *Server) takeIn(w http.ResponseWriter, r *http.Request, o guest.WriteOptions) error {
 	body := flowing{http.NewResponseController(w), r.Body}
-	err := s.upload(w, r, body)
+	err := s.upload(w, r, o, body)
 	if err != nil {
 		drain(body)
 	}
 	return err
 }
 
-func (s *Server) upload(w http.ResponseWriter, r *http.Request, body io.Reader) error {
+func (s *Server) upload(w http.ResponseWriter, r *http.Request, o guest.WriteOptions, body io.Reader) error {
 	return ofPath(func(w http.ResponseWriter, r *http.Request, path string, q url.Values) error {
-		o := guest.WriteOptions{Mode: q.Get("mode")}
-		if o.Mode != "" {
+		if o.Mode = q.Get("mode"); o.Mode != "" {
 			if n, err := strconv.ParseUint(o.Mode, 8, 32); err != nil || n > 0o7777 {
 				return fault.InvalidField("mode", "mode must be octal, as in 0644, but is %s", shown(o.Mode))
 			}
-		}
-		var err error
-		if o.Append, err = truth(q, "append"); err != nil {
-			return err
 		}
 		return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
 			res, err := g.WriteFile(ctx, path, o, body)

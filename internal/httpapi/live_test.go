@@ -42,6 +42,11 @@ func (oneKey) Check(secret string) (auth.Identity, bool) {
 
 type oneTemplate string
 
+func (dir oneTemplate) ByDigest(ctx context.Context, _ string) (sandbox.Template, error) {
+	list, err := dir.Templates(ctx)
+	return list[0], err
+}
+
 func (dir oneTemplate) Templates(context.Context) ([]sandbox.Template, error) {
 	d := string(dir)
 	return []sandbox.Template{{
@@ -229,7 +234,7 @@ func TestFiles(t *testing.T) {
 	}
 	l.do(200, "GET", path+"/fs/dir", "")
 	l.do(200, "PUT", path+"/fs?path=/log", "one\n")
-	l.do(200, "PUT", path+"/fs?path=/log&append=1", "two\n")
+	l.do(200, "POST", path+"/fs?path=/log", "two\n", "Content-Type", "application/octet-stream")
 	if got := l.do(200, "GET", path+"/fs?path=/log", ""); got != "one\ntwo\n" {
 		t.Errorf("appended: %q", got)
 	}

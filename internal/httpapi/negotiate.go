@@ -41,6 +41,11 @@ func attachAfter(r *http.Request) (int64, error) {
 	if after, err := natural(q, "after", 0); after != 0 || err != nil {
 		return after, err
 	}
+	return lastEventID(r)
+}
+
+// lastEventID is where a browser's EventSource takes up a broken stream.
+func lastEventID(r *http.Request) (int64, error) {
 	s := r.Header.Get("Last-Event-ID")
 	if s == "" {
 		return 0, nil

@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/internal/auth"
+	"github.com/pandastack/pandastack/internal/caller"
 )
 
 // state is what is known of a request while it is served. It is shared by the
@@ -34,24 +36,36 @@ func stateOf(ctx context.Context) *state {
 	return st
 }
 
+// Metrics is told of each request when it is over: its route as in Routes, ""
+// for none of them, the status, 0 when the connection was cut before one, and
+// how long it took. A stream takes as long as it was followed.
+type Metrics interface {
+	Request(route string, status int, took time.Duration, stream bool)
+}
+
 // observe gives a request its id, logs it, and turns a panic into a 500.
 func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	start := time.Now()
 	st := &state{id: requestID(r)}
-	r = r.WithContext(context.WithValue(r.Context(), stateKey{}, st))
-	w.Header().Set("X-Request-Id", st.id)
+	ctx := caller.With(r.Context(), caller.Caller{RequestID: st.id})
+	r = r.WithContext(context.WithValue(ctx, stateKey{}, st))
+	w.Header().Set(caller.Header, st.id)
 	rec := &recorder{ResponseWriter: w, state: st}
 	defer func() {
 		p := recover()
 		if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic value, not an error chain
-			s.Log.LogAttrs(r.Context(), slog.LevelError, "panic in a handler",
-				slog.String("request_id", st.id), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			s.Log.LogAttrs(r.Context(), slog.LevelError, "panic in a handler", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 			if !st.wrote {
 				s.fail(rec, r, fmt.Errorf("panic: %v", p))
 				p = nil
 			}
 		}
-		s.logAccess(r, rec, time.Since(start))
+		took := time.Since(start)
+		s.logAccess(r, rec, took)
+		if s.Metrics != nil {
+			stream := strings.HasPrefix(rec.Header().Get("Content-Type"), "text/event-stream")
+			s.Metrics.Request(st.route, rec.status, took, stream)
+		}
 		if p != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -68,7 +82,6 @@ func (s *Server) logAccess(r *http.Request, rec *recorder, took time.Duration) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("request_id", rec.state.id),
 		slog.String("method", r.Method),
 		slog.String("path", r.URL.Path), // without the query: it holds paths of the user's
 		slog.Int("status", rec.status),
@@ -86,13 +99,7 @@ func (s *Server) logAccess(r *http.Request, rec *recorder, took time.Duration) {
 
 // requestID takes over the client's id when it is fit for a log line.
 func requestID(r *http.Request) string {
-	id := r.Header.Get("X-Request-Id")
-	ok := len(id) >= 1 && len(id) <= 64
-	for i := 0; ok && i < len(id); i++ {
-		c := id[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
-	}
-	if ok {
+	if id := r.Header.Get(caller.Header); caller.ValidID(id) {
 		return id
 	}
 	b := make([]byte, 8)

@@ -91,9 +91,14 @@ func (s *Server) streamProcess(w http.ResponseWriter, r *http.Request, pid int) 
 
 // writeStdin appends the body, of any size, to a process's standard input.
 func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request, pid int) error {
-	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
-		return done(w, g.WriteStdin(ctx, pid, flowing{http.NewResponseController(w), r.Body}))
+	body := flowing{http.NewResponseController(w), r.Body}
+	err := s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
+		return done(w, g.WriteStdin(ctx, pid, body))
 	})
+	if err != nil {
+		drain(body)
+	}
+	return err
 }
 
 func (s *Server) closeStdin(w http.ResponseWriter, r *http.Request, pid int) error {

@@ -3,12 +3,14 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -17,14 +19,22 @@ import (
 type Sandboxes interface {
 	Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error)
 	Get(ctx context.Context, owner, id string) (api.SandboxInfo, error)
-	List(ctx context.Context, owner string, f sandbox.ListFilter) ([]api.SandboxInfo, error)
+	Page(ctx context.Context, owner string, f sandbox.ListFilter) (list []api.SandboxInfo, next string, err error)
 	Kill(ctx context.Context, owner, id string) error
 	Lifecycle(ctx context.Context, owner, id string) (api.Lifecycle, error)
 	PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error)
 	Pause(ctx context.Context, owner, id string) error
 	Resume(ctx context.Context, owner, id string) error
+	Hibernate(ctx context.Context, owner, id string, req api.CarryRequest) error
+	Wake(ctx context.Context, owner, id string) error
+	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
+	Snapshots(ctx context.Context, owner, sandboxID string) ([]api.Snapshot, error)
+	GetSnapshot(ctx context.Context, owner, id string) (api.Snapshot, error)
+	PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, owner, id string) error
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
+	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
 }
 
 var _ Sandboxes = (*sandbox.Manager)(nil)
@@ -80,7 +90,11 @@ func checkCreate(req *api.CreateSandboxRequest) error {
 	return nil
 }
 
-// listSandboxes answers a bare array. ?status=, ?limit= and any number of
+// maxPage is how many items a page may have.
+const maxPage = 1000
+
+// listSandboxes answers a bare array: all, or with ?limit= a page, whose
+// headers lead to the next one. ?status=, ?template= and any number of
 // ?metadata.KEY=VALUE narrow it.
 func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
@@ -91,24 +105,37 @@ func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f := sandbox.ListFilter{Status: api.Status(q.Get("status")), Limit: int(min(limit, 1<<20))}
+	if limit > maxPage {
+		return fault.InvalidField("limit", "limit must be at most %d, but is %d", maxPage, limit).WithHint("the header X-Next-Cursor leads to more")
+	}
+	f := sandbox.ListFilter{Status: api.Status(q.Get("status")), Template: q.Get("template"), Limit: int(limit), Cursor: q.Get("cursor")}
 	if f.Status != "" && !knownStatus[f.Status] {
 		return fault.InvalidField("status", "there is no status %s", shown(string(f.Status)))
 	}
-	for name := range q {
-		if key, found := strings.CutPrefix(name, "metadata."); found {
-			if f.Metadata == nil {
-				f.Metadata = map[string]string{}
-			}
-			f.Metadata[key] = q.Get(name)
+	for name, values := range q {
+		key, found := strings.CutPrefix(name, "metadata.")
+		if !found {
+			continue
 		}
+		if len(values) > 1 {
+			return fault.InvalidField("metadata", "%s is there %d times; a sandbox has one value of it", shown(name), len(values))
+		}
+		if f.Metadata == nil {
+			f.Metadata = map[string]string{}
+		}
+		f.Metadata[key] = values[0]
 	}
-	list, err := s.Sandboxes.List(r.Context(), owner(r), f)
+	list, next, err := s.Sandboxes.Page(r.Context(), owner(r), f)
 	if err != nil {
 		return err
 	}
 	if list == nil {
 		list = []api.SandboxInfo{} // an empty array, never null
+	}
+	if next != "" {
+		q.Set("cursor", next)
+		w.Header().Set("X-Next-Cursor", next)
+		w.Header().Set("Link", fmt.Sprintf("<%s?%s>; rel=\"next\"", r.URL.EscapedPath(), q.Encode()))
 	}
 	return ok(w, list)
 }

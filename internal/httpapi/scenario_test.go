@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -22,6 +23,7 @@ type scenario struct {
 	body   string
 	header map[string]string // "-Authorization" takes the key away
 	stub   stub
+	ready  func(context.Context) api.Readiness
 
 	status int
 	want   []string // in the body
@@ -35,7 +37,7 @@ type scenario struct {
 func (sc *scenario) run(t *testing.T) {
 	var log bytes.Buffer
 	srv := New(Options{
-		Sandboxes: &sc.stub, Kernels: &sc.stub, Commands: &sc.stub, Keys: stubKeys{},
+		Sandboxes: &sc.stub, Kernels: &sc.stub, Commands: &sc.stub, Keys: stubKeys{}, Events: &sc.stub, Ready: sc.ready,
 		Log: slog.New(slog.NewTextHandler(&log, nil)), Hosts: []string{"panda.example"},
 	})
 	req := httptest.NewRequest(sc.method, sc.path, strings.NewReader(sc.body))
@@ -205,8 +207,14 @@ func TestSandboxes(t *testing.T) {
 		{name: "create with no room", method: "POST", path: "/v1/sandboxes", body: `{"template":"full"}`, status: 503, code: api.CodeNoCapacity, calls: []string{"create ann template=full ttl=-1"}, check: header("Retry-After", "1")},
 		{name: "create with too large a body", method: "POST", path: "/v1/sandboxes", body: `{"template":"` + strings.Repeat("x", maxBody) + `"}`, status: 413, code: api.CodeTooLarge},
 
-		{name: "list is a bare array", method: "GET", path: "/v1/sandboxes", status: 200, want: []string{"[]\n"}, calls: []string{"list ann map[]  0"}},
-		{name: "list filtered", method: "GET", path: "/v1/sandboxes?metadata.team=a&status=running&limit=3", status: 200, calls: []string{"list ann map[team:a] running 3"}},
+		{name: "list is a bare array", method: "GET", path: "/v1/sandboxes", status: 200, want: []string{"[]\n"}, calls: []string{"list ann map[]   0 "}, check: header("X-Next-Cursor", "")},
+		{name: "list filtered", method: "GET", path: "/v1/sandboxes?metadata.team=a&status=running&template=base&limit=3&cursor=x", status: 200, calls: []string{"list ann map[team:a] running base 3 x"}},
+		{name: "list a page that is not the last", method: "GET", path: "/v1/sandboxes?limit=1&metadata.a%20b=%26", status: 200, want: []string{`[{"id":"sb-1"`}, calls: []string{"list ann map[a b:&]   1 "}, check: func(t *testing.T, res *httptest.ResponseRecorder) {
+			header("X-Next-Cursor", "next")(t, res)
+			header("Link", `</v1/sandboxes?cursor=next&limit=1&metadata.a+b=%26>; rel="next"`)(t, res)
+		}},
+		{name: "list too long a page", method: "GET", path: "/v1/sandboxes?limit=1001", status: 400, code: api.CodeInvalid, field: "limit"},
+		{name: "list with a pair twice", method: "GET", path: "/v1/sandboxes?metadata.a=1&metadata.a=2", status: 400, code: api.CodeInvalid, field: "metadata"},
 		{name: "list with a bad limit", method: "GET", path: "/v1/sandboxes?limit=-3", status: 400, code: api.CodeInvalid, field: "limit"},
 		{name: "list with a bad status", method: "GET", path: "/v1/sandboxes?status=asleep", status: 400, code: api.CodeInvalid, field: "status"},
 		{name: "list with a broken query", method: "GET", path: "/v1/sandboxes?limit=%zz", status: 400, code: api.CodeInvalid, field: "query"},
@@ -316,7 +324,7 @@ func TestPathsAreChecked(t *testing.T) {
 		{"long", "?path=/" + strings.Repeat("x", maxPath)},
 	} {
 		for _, route := range []struct{ method, path string }{
-			{"GET", fs}, {"PUT", fs}, {"DELETE", fs}, {"GET", fs + "/stat"},
+			{"GET", fs}, {"PUT", fs}, {"POST", fs}, {"DELETE", fs}, {"GET", fs + "/stat"},
 		} {
 			list = append(list, scenario{
 				name: bad.name + " " + route.method + " " + route.path, method: route.method, path: route.path + bad.query,
@@ -329,7 +337,6 @@ func TestPathsAreChecked(t *testing.T) {
 		scenario{name: "move from", method: "POST", path: fs + "/move", body: `{"from":"x","to":"/y"}`, status: 400, code: api.CodeInvalid, field: "from"},
 		scenario{name: "move to", method: "POST", path: fs + "/move", body: `{"from":"/x","to":""}`, status: 400, code: api.CodeInvalid, field: "to"},
 		scenario{name: "mode", method: "PUT", path: fs + "?path=/x&mode=rw", status: 400, code: api.CodeInvalid, field: "mode"},
-		scenario{name: "append", method: "PUT", path: fs + "?path=/x&append=maybe", status: 400, code: api.CodeInvalid, field: "append"},
 		scenario{name: "listing after a path", method: "GET", path: fs + "/dir?path=/x&after=a/b", status: 400, code: api.CodeInvalid, field: "after"},
 		scenario{name: "listing of too many", method: "GET", path: fs + "/dir?path=/x&limit=10001", status: 400, code: api.CodeInvalid, field: "limit"},
 		scenario{name: "recursive", method: "DELETE", path: fs + "?path=/x&recursive=yes", status: 400, code: api.CodeInvalid, field: "recursive"},
@@ -387,4 +394,35 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	if len(statusOf) != 12 || statusOf[api.CodeNoSpace] != http.StatusInsufficientStorage {
 		t.Error("the table is not the contract's")
 	}
+}
+
+func TestSnapshots(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "take with an empty body", method: "POST", path: path + "/snapshots", status: 201, want: []string{`"id":"sn-1"`, `"sandbox_id":"sb-1"`, `"size_bytes":5`}, calls: []string{`snapshot sb-1 "" map[] false`}},
+		{name: "take", method: "POST", path: path + "/snapshots", body: `{"name":"n","metadata":{"a":"b"},"carry_running":true}`, status: 201, calls: []string{`snapshot sb-1 "n" map[a:b] true`}},
+		{name: "take with a bad name", method: "POST", path: path + "/snapshots", body: `{"name":7}`, status: 400, code: api.CodeInvalid, field: "name"},
+		{name: "take of nothing", method: "POST", path: "/v1/sandboxes/sb-9/snapshots", status: 404, code: api.CodeNotFound, calls: []string{`snapshot sb-9 "" map[] false`}},
+		{name: "list", method: "GET", path: "/v1/snapshots", status: 200, want: []string{`{"snapshots":[{"id":"sn-1"`, `"workspace":"ann"`}, calls: []string{"snapshots ann "}},
+		{name: "list none", method: "GET", path: "/v1/snapshots?sandbox_id=none", status: 200, want: []string{`{"snapshots":[]}`}, calls: []string{"snapshots ann none"}},
+		{name: "get", method: "GET", path: "/v1/snapshots/sn-1", status: 200, want: []string{`"id":"sn-1"`}},
+		{name: "get none", method: "GET", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound},
+		{name: "rename", method: "PATCH", path: "/v1/snapshots/sn-1", body: `{"name":"x"}`, status: 200, calls: []string{"rename sn-1 x"}},
+		{name: "delete", method: "DELETE", path: "/v1/snapshots/sn-1", status: 204, calls: []string{"delete sn-1"}},
+		{name: "delete none", method: "DELETE", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound, calls: []string{"delete sn-2"}},
+		{name: "no key", method: "GET", path: "/v1/snapshots", header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated},
+	})
+}
+
+func TestHibernation(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "hibernate with an empty body", method: "POST", path: path + "/hibernate", status: 200, want: []string{`{"status":"hibernated"}`}, calls: []string{"hibernate sb-1 false"}},
+		{name: "hibernate", method: "POST", path: path + "/hibernate", body: `{"carry_running":true}`, status: 200, calls: []string{"hibernate sb-1 true"}},
+		{name: "hibernate badly", method: "POST", path: path + "/hibernate", body: `{"carry_running":1}`, status: 400, code: api.CodeInvalid, field: "carry_running"},
+		{name: "by its older name", method: "POST", path: path + "/stop", status: 200, calls: []string{"hibernate sb-1 false"}},
+		{name: "wake", method: "POST", path: path + "/wake", status: 200, want: []string{`{"status":"running"}`}, calls: []string{"wake sb-1"}},
+		{name: "wake by its older name", method: "POST", path: path + "/start", status: 200, calls: []string{"wake sb-1"}},
+		{name: "wake nothing", method: "POST", path: "/v1/sandboxes/sb-9/wake", status: 404, code: api.CodeNotFound, calls: []string{"wake sb-9"}},
+	})
 }

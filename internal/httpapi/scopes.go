@@ -24,6 +24,10 @@ var needs = map[string]auth.Scope{
 	"POST /v1/me/tokens":            auth.Admin,
 	"DELETE /v1/me/tokens/{prefix}": auth.Admin,
 
+	"GET /metrics":                  auth.Admin,
+	"GET /v1/events":                auth.Read,
+	"GET /v1/sandboxes/{id}/events": auth.Read,
+
 	"GET /v1/templates":        auth.Read,
 	"GET /v1/templates/builds": auth.Read,
 	"GET /v1/templates/{name}": auth.Read,
@@ -35,6 +39,15 @@ var needs = map[string]auth.Scope{
 	"GET /v1/sandboxes/{id}/lifecycle":   auth.Read,
 	"PATCH /v1/sandboxes/{id}/lifecycle": auth.Run,
 	"POST /v1/sandboxes/{id}/pause":      auth.Run,
+	"POST /v1/sandboxes/{id}/hibernate":  auth.Run,
+	"POST /v1/sandboxes/{id}/stop":       auth.Run,
+	"POST /v1/sandboxes/{id}/wake":       auth.Run,
+	"POST /v1/sandboxes/{id}/start":      auth.Run,
+	"POST /v1/sandboxes/{id}/snapshots":  auth.Run,
+	"GET /v1/snapshots":                  auth.Read,
+	"GET /v1/snapshots/{id}":             auth.Read,
+	"PATCH /v1/snapshots/{id}":           auth.Run,
+	"DELETE /v1/snapshots/{id}":          auth.Run,
 	"POST /v1/sandboxes/{id}/resume":     auth.Run,
 
 	"POST /v1/sandboxes/{id}/exec":        auth.Run,
@@ -51,6 +64,7 @@ var needs = map[string]auth.Scope{
 	"POST /v1/sandboxes/{id}/processes/{pid}/signal":  auth.Run,
 
 	"GET /v1/sandboxes/{id}/fs":       auth.Read,
+	"POST /v1/sandboxes/{id}/fs":      auth.Run,
 	"PUT /v1/sandboxes/{id}/fs":       auth.Run,
 	"DELETE /v1/sandboxes/{id}/fs":    auth.Run,
 	"GET /v1/sandboxes/{id}/fs/stat":  auth.Read,

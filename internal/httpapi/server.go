@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 )
 
 // Options are what a Server is made of.
@@ -21,11 +22,16 @@ type Options struct {
 	Kernels   Kernels
 	Commands  Commands
 	Keys      Keys
+	Events    Events
+	Metrics   Metrics // nil counts nothing
 	Version   api.Version
 	Log       *slog.Logger
 
-	// Ready says why the daemon cannot serve yet; nil when it can.
-	Ready func(ctx context.Context) error
+	// Ready says whether the daemon can make sandboxes, and why not; nil when
+	// it always can.
+	Ready func(ctx context.Context) api.Readiness
+	// MetricsPage serves GET /metrics; nil when there is none.
+	MetricsPage http.Handler
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
@@ -44,6 +50,7 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Log = slog.New(caller.LogHandler(o.Log.Handler()))
 	s := &Server{Options: o, mux: http.NewServeMux()}
 	s.routes()
 	s.absent = s.absentRoutes()
@@ -77,6 +84,10 @@ func (s *Server) routes() {
 	locked("POST /v1/me/tokens", s.createKey)
 	locked("DELETE /v1/me/tokens/{prefix}", s.revokeKey)
 
+	locked("GET /metrics", s.metrics)
+	locked("GET /v1/events", s.allEvents)
+	locked("GET /v1/sandboxes/{id}/events", s.sandboxEvents)
+
 	locked("GET /v1/templates", s.listTemplates)
 	locked("GET /v1/templates/builds", s.listBuilds)
 	locked("GET /v1/templates/{name}", s.getTemplate)
@@ -89,6 +100,16 @@ func (s *Server) routes() {
 	locked("PATCH /v1/sandboxes/{id}/lifecycle", s.patchLifecycle)
 	locked("POST /v1/sandboxes/{id}/pause", s.pauseSandbox)
 	locked("POST /v1/sandboxes/{id}/resume", s.resumeSandbox)
+	locked("POST /v1/sandboxes/{id}/hibernate", s.hibernateSandbox)
+	locked("POST /v1/sandboxes/{id}/stop", s.hibernateSandbox) // an older name
+	locked("POST /v1/sandboxes/{id}/wake", s.wakeSandbox)
+	locked("POST /v1/sandboxes/{id}/start", s.wakeSandbox) // an older name
+	locked("POST /v1/sandboxes/{id}/snapshots", s.takeSnapshot)
+
+	locked("GET /v1/snapshots", s.listSnapshots)
+	locked("GET /v1/snapshots/{id}", s.getSnapshot)
+	locked("PATCH /v1/snapshots/{id}", s.patchSnapshot)
+	locked("DELETE /v1/snapshots/{id}", s.deleteSnapshot)
 
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)
@@ -105,6 +126,7 @@ func (s *Server) routes() {
 
 	locked("GET /v1/sandboxes/{id}/fs", ofPath(s.readFile))
 	locked("PUT /v1/sandboxes/{id}/fs", s.writeFile)
+	locked("POST /v1/sandboxes/{id}/fs", s.appendFile)
 	locked("DELETE /v1/sandboxes/{id}/fs", ofPath(s.removeFile))
 	locked("GET /v1/sandboxes/{id}/fs/stat", ofPath(s.statFile))
 	locked("GET /v1/sandboxes/{id}/fs/dir", s.listDir)

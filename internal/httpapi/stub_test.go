@@ -13,6 +13,7 @@ import (
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -77,9 +78,12 @@ func (s *stub) Get(_ context.Context, _, id string) (api.SandboxInfo, error) {
 	return info, s.known(id)
 }
 
-func (s *stub) List(_ context.Context, owner string, f sandbox.ListFilter) ([]api.SandboxInfo, error) {
-	s.call("list %s %v %s %d", owner, f.Metadata, f.Status, f.Limit)
-	return nil, nil
+func (s *stub) Page(_ context.Context, owner string, f sandbox.ListFilter) ([]api.SandboxInfo, string, error) {
+	s.call("list %s %v %s %s %d %s", owner, f.Metadata, f.Status, f.Template, f.Limit, f.Cursor)
+	if f.Limit == 1 {
+		return []api.SandboxInfo{info}, "next", nil
+	}
+	return nil, "", nil
 }
 
 func (s *stub) Kill(_ context.Context, _, id string) error {
@@ -99,12 +103,81 @@ func (s *stub) PatchLifecycle(_ context.Context, _, id string, p api.LifecyclePa
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 
+func (s *stub) Hibernate(_ context.Context, _, id string, req api.CarryRequest) error {
+	s.call("hibernate %s %v", id, req.CarryRunning)
+	return s.known(id)
+}
+
+func (s *stub) Wake(_ context.Context, _, id string) error {
+	s.call("wake %s", id)
+	return s.known(id)
+}
+
+var taken = api.Snapshot{ID: "sn-1", SandboxID: "sb-1", Template: "base", SizeBytes: 5, Workspace: "ann", CreatedAt: time.Unix(1700000000, 0).UTC()}
+
+func (s *stub) Snapshot(_ context.Context, _, id string, req api.SnapshotRequest) (api.Snapshot, error) {
+	s.call("snapshot %s %q %v %v", id, req.Name, req.Metadata, req.CarryRunning)
+	return taken, s.known(id)
+}
+
+func (s *stub) Snapshots(_ context.Context, owner, sandboxID string) ([]api.Snapshot, error) {
+	s.call("snapshots %s %s", owner, sandboxID)
+	if sandboxID == "none" {
+		return nil, nil
+	}
+	return []api.Snapshot{taken}, nil
+}
+
+func (s *stub) knownSnapshot(id string) error {
+	if id == "sn-1" {
+		return nil
+	}
+	return fault.New(api.CodeNotFound, "there is no snapshot %q", id)
+}
+
+func (s *stub) GetSnapshot(_ context.Context, _, id string) (api.Snapshot, error) {
+	return taken, s.knownSnapshot(id)
+}
+
+func (s *stub) PatchSnapshot(_ context.Context, _, id string, p api.SnapshotPatch) (api.Snapshot, error) {
+	if p.Name != nil {
+		s.call("rename %s %s", id, *p.Name)
+	}
+	return taken, s.knownSnapshot(id)
+}
+
+func (s *stub) DeleteSnapshot(_ context.Context, _, id string) error {
+	s.call("delete %s", id)
+	return s.knownSnapshot(id)
+}
+
 func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), error) {
 	s.call("guest %s", id)
 	if err := s.known(id); err != nil {
 		return nil, nil, err
 	}
 	return nil, nil, fault.New(api.CodeConflict, "the sandbox is paused")
+}
+
+func (s *stub) EventsOf(_ context.Context, owner, id string) (journal.Of, error) {
+	return journal.Of{Owner: owner, SandboxID: id}, s.known(id)
+}
+
+var lifeEvent = api.LifeEvent{ID: 7, Time: time.Unix(1700000000, 0).UTC(), SandboxID: "sb-1", Type: api.LifeReady, Payload: map[string]any{"path": "pool"}}
+
+func (s *stub) Last(_ context.Context, of journal.Of, limit int) ([]api.LifeEvent, error) {
+	s.call("events %s %s last %d", of.Owner, of.SandboxID, limit)
+	return []api.LifeEvent{lifeEvent}, nil
+}
+
+func (s *stub) After(_ context.Context, of journal.Of, after int64, limit int) ([]api.LifeEvent, error) {
+	s.call("events %s %s after %d", of.Owner, of.SandboxID, after)
+	return []api.LifeEvent{}, nil
+}
+
+func (s *stub) Follow(_ context.Context, of journal.Of, after int64, tail int) iter.Seq2[api.LifeEvent, error] {
+	s.call("follow %s %s after %d tail %d", of.Owner, of.SandboxID, after, tail)
+	return func(yield func(api.LifeEvent, error) bool) { yield(lifeEvent, nil) }
 }
 
 func (s *stub) Templates(context.Context) ([]api.TemplateInfo, error) {

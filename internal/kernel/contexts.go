@@ -42,7 +42,13 @@ func (s *Service) CreateContext(ctx context.Context, owner, sid string, req api.
 			return api.Context{}, fault.InvalidField("envs", "%.40q cannot be an environment variable", k)
 		}
 	}
-	return withClient(ctx, s, owner, sid, func(c *guest.Client) (api.Context, error) { return c.CreateContext(ctx, req) })
+	out, err := withClient(ctx, s, owner, sid, func(c *guest.Client) (api.Context, error) { return c.CreateContext(ctx, req) })
+	if err != nil {
+		s.refused(owner, sid, "contexts", err)
+		return out, err
+	}
+	s.noteContext(owner, sid, out.ID, api.LifeContextStarted)
+	return out, nil
 }
 
 // Contexts lists the contexts of a sandbox.
@@ -59,7 +65,10 @@ func (s *Service) Context(ctx context.Context, owner, sid, cid string) (api.Cont
 func (s *Service) CloseContext(ctx context.Context, owner, sid, cid string) error {
 	_, err := withClient(ctx, s, owner, sid, func(c *guest.Client) (struct{}, error) {
 		err := c.CloseContext(ctx, cid)
-		if errors.Is(err, fault.NotFound) {
+		switch {
+		case err == nil:
+			s.noteContext(owner, sid, cid, api.LifeContextEnded)
+		case errors.Is(err, fault.NotFound):
 			err = nil
 		}
 		return struct{}{}, err
@@ -85,7 +94,11 @@ func (s *Service) InterruptExecution(ctx context.Context, owner, sid, cid, eid s
 
 // Restart gives a context a new interpreter.
 func (s *Service) Restart(ctx context.Context, owner, sid, cid string) (api.Context, error) {
-	return onContext(ctx, s, owner, sid, cid, func(c *guest.Client) (api.Context, error) { return c.RestartContext(ctx, cid) })
+	out, err := onContext(ctx, s, owner, sid, cid, func(c *guest.Client) (api.Context, error) { return c.RestartContext(ctx, cid) })
+	if err == nil {
+		s.noteContext(owner, sid, cid, api.LifeContextRestarted)
+	}
+	return out, err
 }
 
 // withClient makes one call to the guest of a sandbox.
@@ -105,7 +118,7 @@ func onContext[T any](ctx context.Context, s *Service, owner, sid, cid string, f
 	return withClient(ctx, s, owner, sid, func(c *guest.Client) (T, error) {
 		out, err := f(c)
 		if cid == api.DefaultContext && errors.Is(err, fault.NotFound) {
-			if err := makeDefault(ctx, c); err != nil {
+			if err := s.makeDefault(ctx, owner, sid, c); err != nil {
 				return out, err
 			}
 			out, err = f(c)
@@ -115,9 +128,12 @@ func onContext[T any](ctx context.Context, s *Service, owner, sid, cid string, f
 }
 
 // makeDefault makes the default context. Somebody else may be faster.
-func makeDefault(ctx context.Context, c *guest.Client) error {
+func (s *Service) makeDefault(ctx context.Context, owner, sid string, c *guest.Client) error {
 	_, err := c.CreateContext(ctx, api.CreateContextRequest{ID: api.DefaultContext, Language: python, CWD: guestapi.Workspace})
-	if errors.Is(err, fault.Conflict) && !errors.Is(err, guest.ErrLinkLost) {
+	switch {
+	case err == nil:
+		s.noteContext(owner, sid, api.DefaultContext, api.LifeContextStarted)
+	case errors.Is(err, fault.Conflict) && !errors.Is(err, guest.ErrLinkLost):
 		return nil
 	}
 	return err

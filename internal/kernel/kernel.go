@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/process"
 )
@@ -24,9 +25,22 @@ type Guests interface {
 	Guest(ctx context.Context, owner, sandboxID string) (*guest.Client, func(), error)
 }
 
+// Notes keeps what happens in a sandbox. It is sandbox.Manager.
+type Notes interface {
+	Note(owner, sandboxID, kind string, payload map[string]any)
+}
+
+// Metrics is told of each cell that ended: how, see api.End, and how long the
+// guest says that it ran.
+type Metrics interface {
+	CellEnded(end api.End, took time.Duration)
+}
+
 // Config bounds executions. Zero values mean the defaults beside them.
 type Config struct {
 	Logger         *slog.Logger
+	Notes          Notes         // nil: nothing is noted
+	Metrics        Metrics       // nil: nothing is counted
 	DefaultTimeout time.Duration // 30 s
 	MaxTimeout     time.Duration // 1 h; a request for more is invalid
 	DisconnectWait time.Duration // 10 s until the cell of a client that is gone is interrupted
@@ -40,6 +54,7 @@ type Service struct {
 	cfg      Config
 	commands *process.Service
 	watch    *watch
+	told     *told
 }
 
 // New makes a Service.
@@ -54,7 +69,9 @@ func New(guests Guests, cfg Config) *Service {
 			*v = def
 		}
 	}
-	s := &Service{guests: guests, cfg: cfg, commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout})}
+	s := &Service{
+		guests: guests, cfg: cfg, commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout, Notes: cfg.Notes}), told: newTold(),
+	}
 	s.watch = newWatch(cfg.DisconnectWait, s.interruptLeft)
 	return s
 }

@@ -52,8 +52,11 @@ func (s *Service) OneShot(ctx context.Context, owner, sid, language, code string
 	return api.OneShotResult{Language: name, Execution: x}, err
 }
 
+// oncePrefix begins the ids of contexts that run code once.
+const oncePrefix = "once-"
+
 func (s *Service) oncePython(ctx context.Context, owner, sid, code string, timeout time.Duration) (api.Execution, error) {
-	c, err := s.CreateContext(ctx, owner, sid, api.CreateContextRequest{ID: newID("once-")})
+	c, err := s.CreateContext(ctx, owner, sid, api.CreateContextRequest{ID: newID(oncePrefix)})
 	if err != nil {
 		return api.Execution{}, err
 	}

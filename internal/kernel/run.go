@@ -38,7 +38,7 @@ func (s *Service) Stream(ctx context.Context, owner, sid, cid string, req api.Ru
 			return
 		}
 		e := execution{sid, cid, run.ExecutionID}
-		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
+		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
 		f.opened = func() { s.watch.run(e, req.Detach) }
 		defer func() {
 			switch {
@@ -62,7 +62,7 @@ func (s *Service) Attach(ctx context.Context, owner, sid, cid, eid string, after
 			return
 		}
 		e := execution{sid, cid, eid}
-		f := &follow{s: s, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
+		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: s.cfg.MaxTimeout}
 		if s.watch.attach(e) {
 			defer func() { s.watch.leave(e, f.ended) }()
 		}
@@ -93,6 +93,7 @@ func (s *Service) check(cid string, req api.RunRequest) (guestapi.RunRequest, er
 // follow is one caller's view of an execution.
 type follow struct {
 	s         *Service
+	owner     string
 	execution execution
 	link      guest.Link
 	timeout   time.Duration
@@ -118,7 +119,7 @@ func (f *follow) start(run guestapi.RunRequest) guest.Open {
 		run.After = after
 		events, err := c.Run(ctx, cid, run)
 		if cid == api.DefaultContext && errors.Is(err, fault.NotFound) {
-			if err := makeDefault(ctx, c); err != nil {
+			if err := f.s.makeDefault(ctx, f.owner, f.execution.sandbox, c); err != nil {
 				return nil, err
 			}
 			events, err = c.Run(ctx, cid, run)
@@ -147,6 +148,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		if err != nil {
 			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
 				f.ended = true
+				f.s.ended(f.owner, f.execution, end.Execution)
 				yield(end, nil)
 				return
 			}
@@ -161,6 +163,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		case api.EventEnd:
 			e.Execution.ExecutionID = f.execution.id
 			f.ended = true
+			f.s.ended(f.owner, f.execution, e.Execution)
 		case api.EventExit:
 			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
 		}
@@ -193,7 +196,7 @@ func (f *follow) untimely(err error) (api.Event, bool) {
 
 // interruptLeft stops a cell that nobody waits for any more.
 func (s *Service) interruptLeft(e execution) {
-	ctx, cancel := context.WithTimeout(context.Background(), interruptTime)
+	ctx, cancel := context.WithTimeout(guest.WithoutWaking(context.Background()), interruptTime)
 	defer cancel()
 	err := s.InterruptExecution(ctx, "", e.sandbox, e.context, e.id)
 	if err != nil && !errors.Is(err, fault.NotFound) && !errors.Is(err, fault.Conflict) {

@@ -39,8 +39,14 @@ type Guests interface {
 	Guest(ctx context.Context, owner, sandboxID string) (*guest.Client, func(), error)
 }
 
+// Notes keeps what happens in a sandbox. It is sandbox.Manager.
+type Notes interface {
+	Note(owner, sandboxID, kind string, payload map[string]any)
+}
+
 // Config bounds commands. Zero values mean the defaults beside them.
 type Config struct {
+	Notes          Notes         // nil: nothing is noted
 	DefaultTimeout time.Duration // 60 s
 	MaxTimeout     time.Duration // 24 h; a request for more is invalid
 }
@@ -170,6 +176,10 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 	link := func(ctx context.Context) (*guest.Client, func(), error) { return s.guests.Guest(ctx, owner, sid) }
 	p, err := startOnce(ctx, link, start)
 	if err != nil {
+		var f *fault.Error
+		if errors.As(err, &f) && f.Code == api.CodeRateLimited {
+			s.note(owner, sid, api.LifeLimitHit, map[string]any{"limit": "processes", "detail": f.Message})
+		}
 		return err
 	}
 	exited := false
@@ -194,12 +204,34 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 			}
 			return err
 		}
-		exited = e.Type == api.EventExit
+		if exited = e.Type == api.EventExit; exited {
+			s.noteExit(owner, sid, p.PID, e.Exit)
+		}
 		if !yield(e, nil) || exited {
 			return nil
 		}
 	}
 	return fault.New(api.CodeInternal, "the command ended without saying how")
+}
+
+func (s *Service) note(owner, sid, kind string, payload map[string]any) {
+	if s.cfg.Notes != nil {
+		s.cfg.Notes.Note(owner, sid, kind, payload)
+	}
+}
+
+// noteExit notes an end that the command did not choose.
+func (s *Service) noteExit(owner, sid string, pid int, x *api.Exit) {
+	payload := map[string]any{"pid": pid, "duration_ms": x.DurationMS}
+	switch x.Reason {
+	case "timeout":
+		s.note(owner, sid, api.LifeProcessTimeout, payload)
+	case "oom":
+		s.note(owner, sid, api.LifeProcessOOM, payload)
+	}
+	if x.StdoutDropped > 0 || x.StderrDropped > 0 {
+		s.note(owner, sid, api.LifeLimitHit, map[string]any{"limit": "output", "pid": pid, "detail": "the middle of a command's output was left out"})
+	}
 }
 
 var errNotEnded = fault.New(api.CodeTimeout, "the sandbox did not end the command at its deadline").
@@ -230,6 +262,7 @@ func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess
 		if !errors.Is(err, guest.ErrLinkLost) {
 			return p, err
 		}
+		ctx = guest.WithoutWaking(ctx)
 	}
 }
 
@@ -249,7 +282,7 @@ func byTag(ctx context.Context, c *guest.Client, tag string) (api.Process, bool,
 // kill ends a command whose caller is gone. There is nobody left to tell when
 // it fails; the deadline in the guest ends it then.
 func (s *Service) kill(ctx context.Context, link guest.Link, pid int) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	ctx, cancel := context.WithTimeout(guest.WithoutWaking(context.WithoutCancel(ctx)), killTime)
 	defer cancel()
 	client, done, err := link(ctx)
 	if err != nil {

@@ -12,20 +12,9 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
-// ListFilter narrows a list. Zero values mean everything.
-type ListFilter struct {
-	Metadata map[string]string // each pair must match
-	Status   api.Status
-	Limit    int
-}
-
-// shown are the states that a list holds. What was killed or expired is gone;
-// what ended by itself is shown with its reason until it is deleted.
-var shown = []store.State{store.Creating, store.Running, store.Paused, store.Stopping, store.Failed}
-
 // find gives the box of a sandbox, nil when only its row may be left. What
-// belongs to somebody else does not exist: like an id that never was, it gives
-// nil, and the row that is then looked for is not found.
+// belongs to somebody else does not exist, and is looked for as long as an id
+// that never was, so that time tells nothing either.
 func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	if err := m.started(ctx); err != nil {
 		return nil, err
@@ -36,7 +25,10 @@ func (m *Manager) find(ctx context.Context, owner, id string) (*box, error) {
 	}
 	switch row := b.get(); {
 	case owner != "" && row.Owner != owner:
-		return nil, nil
+		if _, err := m.row(ctx, owner, id); err != nil {
+			return nil, err
+		}
+		return nil, m.unknown(owner, id) // it is being claimed, and nobody was told its id yet
 	case row.State == store.Prepared || row.State == store.Pooled:
 		return nil, m.unknown(owner, id)
 	}
@@ -82,55 +74,6 @@ func (m *Manager) Get(ctx context.Context, owner, id string) (api.SandboxInfo, e
 	return m.info(row), nil
 }
 
-// List describes the sandboxes of an owner, the newest first.
-func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.SandboxInfo, error) {
-	if err := m.started(ctx); err != nil {
-		return nil, err
-	}
-	states := shown
-	if f.Status != "" {
-		states = nil
-		for _, s := range shown {
-			if status(s) == f.Status {
-				states = []store.State{s}
-			}
-		}
-		if states == nil {
-			return nil, fault.InvalidField("status", "status must be one of creating, running, paused, stopping and failed, but is %.40q", f.Status)
-		}
-	}
-	if f.Limit < 0 {
-		return nil, fault.InvalidField("limit", "limit must not be negative, but is %d", f.Limit)
-	}
-	rows, err := m.cfg.Store.SandboxesOf(ctx, owner, states...)
-	if err != nil {
-		return nil, err
-	}
-	out := []api.SandboxInfo{}
-	for _, row := range rows {
-		if b := m.box(row.ID); b != nil && row.State != store.Stopping && b.get().State == store.Stopping {
-			continue // it is ending, and the store could not be told yet
-		}
-		if !matches(row.Metadata, f.Metadata) {
-			continue
-		}
-		if f.Limit > 0 && len(out) == f.Limit {
-			break
-		}
-		out = append(out, m.info(row))
-	}
-	return out, nil
-}
-
-func matches(have, want map[string]string) bool {
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
-}
-
 // Guest gives the link to a sandbox's guest for one call. The function must be
 // called when the call is done; until then the sandbox is not idle. While the
 // guest is redialling it waits. When the link breaks in the middle of a call,
@@ -147,17 +90,17 @@ func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, f
 		}
 		return nil, nil, errState(row)
 	}
-	end, err := b.begin(m.cfg.Now())
+	c, err := m.enter(ctx, b)
 	if err != nil {
 		return nil, nil, err
 	}
 	wait, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancel()
-	client, err := b.link.Client(wait)
+	client, err := c.link.Client(wait)
 	if err == nil {
-		return client, func() { end(m.cfg.Now()) }, nil
+		return client, func() { c.end(m.cfg.Now()) }, nil
 	}
-	end(m.cfg.Now())
+	c.end(m.cfg.Now())
 	switch row := b.get(); {
 	case row.State != store.Running:
 		return nil, nil, errState(row)
@@ -168,6 +111,27 @@ func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, f
 	default:
 		return nil, nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", id, m.cfg.LinkWait).
 			WithHint("it may be out of memory; create a new sandbox")
+	}
+}
+
+// enter begins a call to a box, and wakes it first when it sleeps.
+func (m *Manager) enter(ctx context.Context, b *box) (call, error) {
+	for {
+		c, wait, err := b.begin(m.cfg.Now(), guest.IsUnrepeatable(ctx), !guest.MayWake(ctx))
+		switch {
+		case err != nil && b.asleep() && guest.MayWake(ctx):
+			if err := m.awaken(ctx, b); err != nil {
+				return call{}, err
+			}
+		case err != nil || wait == nil:
+			return c, err
+		default:
+			select {
+			case <-wait:
+			case <-ctx.Done():
+				return call{}, context.Cause(ctx)
+			}
+		}
 	}
 }
 
@@ -189,8 +153,16 @@ func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
 	return out, nil
 }
 
-// TemplatesInUse names the digests of templates that sandboxes on this host
-// were made from, so that their files stay.
+// TemplatesInUse names the digests of templates that sandboxes and snapshots on
+// this host were made from, so that their files stay.
 func (m *Manager) TemplatesInUse(ctx context.Context) (map[string]bool, error) {
-	return m.cfg.Store.Digests(ctx, unburied...)
+	used, err := m.cfg.Store.Digests(ctx, unburied...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := m.cfg.Store.SnapshotsOf(ctx, "", "")
+	for _, sn := range list {
+		used[sn.Digest] = true
+	}
+	return used, err
 }

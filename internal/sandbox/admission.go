@@ -64,6 +64,13 @@ func (q *queue) wait(ctx context.Context) (done func(), err error) {
 // be seen in the host's memory yet.
 func (q *queue) working() int { return len(q.turns) }
 
+// waiting counts the creates that wait or work.
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.busy
+}
+
 // idle reports whether no create waits or works.
 func (q *queue) idle() bool {
 	q.mu.Lock()
@@ -89,33 +96,42 @@ func (m *Manager) leavePlace() {
 	m.places--
 }
 
-// roomy reports whether the host has the memory for n more sandboxes.
-func (m *Manager) roomy(n int) (bool, error) {
-	free, err := m.cfg.MemoryAvailable()
+// roomy reports whether the host has the memory for n more sandboxes, and for
+// these bytes on top.
+func (m *Manager) roomy(n int, bytes int64) (ok bool, free int64, err error) {
+	free, err = m.cfg.MemoryAvailable()
 	if err != nil {
-		return false, fmt.Errorf("reading how much memory is free: %w", err)
+		return false, 0, fmt.Errorf("reading how much memory is free: %w", err)
 	}
-	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB), nil
+	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB)+bytes>>20, free, nil
 }
 
-// makeRoom sees that there is memory for one more sandbox, if need be by
-// ending what waits in the pools: a user comes first.
-func (m *Manager) makeRoom(ctx context.Context) error {
+// makeRoom sees that there is memory for one more sandbox, which may be known
+// to hold so many bytes, if need be by ending what waits in the pools: a user
+// comes first.
+func (m *Manager) makeRoom(ctx context.Context, bytes int64) error {
+	beyond := max(0, bytes-int64(m.cfg.SandboxMB)<<20)
 	for {
-		ok, err := m.roomy(max(1, m.queue.working()))
+		ok, free, err := m.roomy(max(1, m.queue.working()), beyond)
 		if err != nil || ok {
 			return err
 		}
 		b := m.takeVictim()
 		if b == nil {
-			return fault.New(api.CodeNoCapacity, "the server has no memory left for another sandbox").
-				WithHint("kill sandboxes that are not needed, or try again in %d seconds", 10)
+			return errNoMemory(1, max(bytes, int64(m.cfg.SandboxMB)<<20), free, m.cfg.MinFreeMB)
 		}
 		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id)
 		if err := m.discard(ctx, b); err != nil {
 			return err
 		}
 	}
+}
+
+// errNoMemory says how much is missing for n sandboxes of so many bytes each.
+func errNoMemory(n int, each, free int64, reserve int) error {
+	return fault.New(api.CodeNoCapacity, "the server has no memory left: %d more would take about %d MB, and %d MB are free, of which %d MB are kept back",
+		n, int64(n)*each>>20, free>>20, reserve).
+		WithHint("kill or hibernate sandboxes that are not needed, or try again in %d seconds", 10)
 }
 
 // memoryAvailable is what the host could give to programs without swapping.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
@@ -35,8 +36,13 @@ func (m *Manager) Create(ctx context.Context, owner string, req api.CreateSandbo
 	return m.createNew(ctx, owner, req, nil)
 }
 
-func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSandboxRequest, o *once) (api.SandboxInfo, error) {
+func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSandboxRequest, o *once) (info api.SandboxInfo, failed error) {
 	began := time.Now()
+	defer func() {
+		if failed != nil {
+			m.cfg.Metrics.CreateFailed(string(fault.CodeOf(failed)))
+		}
+	}()
 	if err := m.started(ctx); err != nil {
 		return api.SandboxInfo{}, err
 	}
@@ -44,18 +50,28 @@ func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSan
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	defer w.release()
 	w.once = o
-	if err := m.spacious(); err != nil {
+	row, err := m.make(ctx, w, began)
+	if err != nil {
 		return api.SandboxInfo{}, err
+	}
+	return m.info(row), nil
+}
+
+// make makes a sandbox that was asked for.
+func (m *Manager) make(ctx context.Context, w wish, began time.Time) (store.Sandbox, error) {
+	if err := m.spacious(); err != nil {
+		return store.Sandbox{}, err
 	}
 	done, err := m.work()
 	if err != nil {
-		return api.SandboxInfo{}, err
+		return store.Sandbox{}, err
 	}
 	defer done()
 	defer m.createdOne()
 	if err := m.takePlace(); err != nil {
-		return api.SandboxInfo{}, err
+		return store.Sandbox{}, err
 	}
 	ctx, cancel := m.untilClosed(ctx)
 	defer cancel()
@@ -64,14 +80,15 @@ func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSan
 	if err != nil {
 		m.leavePlace()
 		if m.life.Err() != nil {
-			return api.SandboxInfo{}, errClosed
+			err = errClosed
 		}
-		return api.SandboxInfo{}, err
+		return store.Sandbox{}, err
 	}
 	row := b.get()
-	m.note(row.ID, "created", fmt.Sprintf("from %s, %s, in %.1f ms", row.Template, row.BootMode, row.BootMS))
-	m.log.Info("sandbox created", "sandbox", row.ID, "template", row.Template, "boot_mode", row.BootMode, "boot_ms", row.BootMS)
-	return m.info(row), nil
+	m.cfg.Metrics.Created(row.BootMode, time.Since(began))
+	m.note(b, api.LifeReady, map[string]any{"path": row.BootMode, "boot_ms": row.BootMS})
+	m.log.InfoContext(ctx, "sandbox created", "sandbox", row.ID, "template", row.Template, "boot_mode", row.BootMode, "boot_ms", row.BootMS)
+	return row, nil
 }
 
 func (m *Manager) createdOne() {
@@ -93,10 +110,17 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	if b := m.createFromPool(ctx, w, began); b != nil { // filled in the meantime
 		return b, nil
 	}
+	if name := w.template.Info.Name; w.fitsRestored() && m.cfg.Pool[name].Restored > 0 {
+		m.cfg.Metrics.PoolMissed(name)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.CreateTimeout,
 		fault.New(api.CodeTimeout, "the sandbox was not ready within %s", m.cfg.CreateTimeout).WithHint("the server may be overloaded; try again"))
 	defer cancel()
-	if err := m.makeRoom(ctx); err != nil {
+	var bytes int64
+	if w.image != nil {
+		bytes = w.image.bytes
+	}
+	if err := m.makeRoom(ctx, bytes); err != nil {
 		return nil, err
 	}
 	b, mode, err := m.startOne(ctx, w)
@@ -107,7 +131,7 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
 	limits := driver.Limits{CPU: w.cpu, MemoryMB: w.memoryMB, PIDs: w.template.PIDs}
-	client, err := m.restore(ctx, b, limits)
+	client, err := m.restore(ctx, b, limits, w.retarget(mode))
 	if err == nil {
 		err = m.assign(ctx, b, client, w)
 	}
@@ -156,6 +180,7 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	if err != nil {
 		return m.abandon(ctx, b, err)
 	}
+	m.noteCreated(ctx, b)
 	var client *guest.Client
 	linkCtx, cancelLink := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancelLink()
@@ -185,21 +210,56 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 			return nil, "", errors.Join(err, m.discard(ctx, b))
 		}
 		err := m.save(ctx, b, m.owned(b.get(), w), store.Prepared)
+		if err == nil && w.image != nil {
+			if _, can := b.prepared.(driver.Retargeter); !can {
+				err = errors.New("the driver cannot restore it from another snapshot")
+			}
+			b.link.Renumber(b.get().Generation)
+		}
 		if err == nil {
+			m.noteCreated(ctx, b)
 			return b, bootPrepared, nil
 		}
 		err = m.abandon(ctx, b, err)
 		b.unlock()
 		m.log.Warn("a prepared sandbox could not be used", "sandbox", b.id, "error", err)
 	}
-	b, err := m.prepare(ctx, m.owned(m.newRow(w.template), w), w.template)
+	snapshot := w.template.Snapshot
+	if w.image != nil {
+		snapshot = w.image.dir
+	}
+	b, err := m.prepare(ctx, m.owned(m.newRow(w.template), w), w.template, snapshot)
 	return b, bootCold, err
+}
+
+// retarget is the image that a sandbox, prepared for another, is to be restored
+// from; "" when it was prepared for the right one.
+func (w wish) retarget(mode string) string {
+	if w.image == nil || mode != bootPrepared {
+		return ""
+	}
+	return w.image.dir
+}
+
+// noteCreated says that a sandbox is somebody's from now on.
+func (m *Manager) noteCreated(ctx context.Context, b *box) {
+	row := b.get()
+	payload := map[string]any{
+		"template": row.Template, "ttl_seconds": int(row.TTL / time.Second), "cpu": row.CPU, "memory_mb": row.MemoryMB, "disk_mb": row.DiskMB,
+	}
+	if row.FromSnapshot != "" {
+		payload["from_snapshot"] = row.FromSnapshot
+	}
+	if row.ForkedFrom != "" {
+		payload["forked_from"] = row.ForkedFrom
+	}
+	m.note(b, api.LifeCreated, caller.Payload(ctx, payload))
 }
 
 // newRow is the row of a sandbox that nobody has asked for yet.
 func (m *Manager) newRow(t Template) store.Sandbox {
 	return store.Sandbox{
-		ID: newID(), State: store.Prepared, Template: t.Info.Name, Digest: t.Info.Digest, Driver: m.cfg.Driver.Name(),
+		ID: newID("sb-"), State: store.Prepared, Template: t.Info.Name, Digest: t.Info.Digest, Driver: m.cfg.Driver.Name(),
 		CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, DiskMB: t.Info.DiskMB, PIDs: t.PIDs, CreatedAt: m.cfg.Now(), Generation: 1,
 	}
 }
@@ -210,14 +270,17 @@ func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 	now := m.cfg.Now()
 	row.State, row.Owner = store.Creating, w.owner
 	row.CPU, row.MemoryMB, row.DiskMB = w.cpu, w.memoryMB, w.diskMB
-	row.Metadata, row.TTL = w.metadata, w.ttl
+	row.Metadata, row.TTL, row.IdleTimeout, row.Persistent = w.metadata, w.ttl, w.idle, w.persistent
+	if w.image != nil {
+		row.FromSnapshot, row.ForkedFrom, row.Generation = w.image.snapshot, w.image.parent, w.image.generation+1
+	}
 	row.CreatedAt, row.UsedAt, row.ExpiresAt = now, now, now.Add(w.ttl)
 	return row
 }
 
 // prepare writes the row, opens the link and has the driver create the
 // sandbox. The box comes with its turn taken; on failure nothing is left.
-func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*box, error) {
+func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template, snapshot string) (*box, error) {
 	b := newBox(row)
 	b.turn <- struct{}{}
 	// The box comes before the row: whoever finds the row in a list can kill it.
@@ -232,32 +295,63 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 		b.unlock()
 		return nil, err
 	}
+	if row.Owner != "" {
+		m.noteCreated(ctx, b)
+	}
 
 	ctx, cancel := b.stoppable(ctx)
 	defer cancel()
-	var err error
-	b.link, err = guest.Listen(guest.Options{Dir: m.linkDir(b.id), SandboxID: b.id, Generation: row.Generation, Logger: m.log})
+	link, err := m.listen(b)
 	if err == nil {
-		b.prepared, err = m.cfg.Driver.Prepare(ctx, driver.Spec{
-			ID: b.id, Hostname: b.id, Rootfs: t.Rootfs, Snapshot: t.Snapshot, LinkDir: m.linkDir(b.id), Programs: t.Programs,
-			DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
-		})
+		b.setLink(link)
+		b.prepared, err = m.cfg.Driver.Prepare(ctx, m.driverSpec(row, t, snapshot))
 	}
 	if err != nil {
-		err = m.abandon(ctx, b, ours(err, "the sandbox could not be prepared"))
+		if isStale(err) {
+			err = errStale(t.Info.Name, err)
+		} else {
+			err = ours(err, "the sandbox could not be prepared")
+		}
+		err = m.abandon(ctx, b, err)
 		b.unlock()
 		return nil, err
 	}
 	return b, nil
 }
 
-// restore lets a prepared sandbox run and waits for its guest.
-func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*guest.Client, error) {
-	inst, err := b.prepared.Restore(ctx, limits)
+// listen opens a box's link.
+func (m *Manager) listen(b *box) (*guest.Listener, error) {
+	return m.listenAs(b, b.get().Generation)
+}
+
+func (m *Manager) listenAs(b *box, generation int) (*guest.Listener, error) {
+	return guest.Listen(guest.Options{
+		Dir: m.linkDir(b.id), SandboxID: b.id, Generation: generation, Logger: m.log, Watcher: watcher{m, b},
+	})
+}
+
+func (m *Manager) driverSpec(row store.Sandbox, t Template, snapshot string) driver.Spec {
+	return driver.Spec{
+		ID: row.ID, Hostname: row.ID, Rootfs: t.Rootfs, Snapshot: snapshot, LinkDir: m.linkDir(row.ID), Programs: t.Programs,
+		DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
+	}
+}
+
+// restore lets a prepared sandbox run and waits for its guest. A snapshot other
+// than that of its spec may be named, if the driver can do that.
+func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits, snapshot string) (*guest.Client, error) {
+	var inst driver.Instance
+	var err error
+	if re, can := b.prepared.(driver.Retargeter); can && snapshot != "" {
+		inst, err = re.RestoreFrom(ctx, snapshot, limits)
+	} else {
+		inst, err = b.prepared.Restore(ctx, limits)
+	}
 	if err != nil {
 		return nil, ours(err, "the sandbox could not be restored")
 	}
-	b.inst, b.prepared = inst, nil
+	b.holds(inst)
+	b.prepared = nil
 	go m.watch(b, inst)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -272,6 +366,9 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*g
 		if c := context.Cause(ctx); c != nil {
 			err = c
 		}
+		if isStale(err) {
+			return nil, errStale(b.get().Template, err)
+		}
 		return nil, ours(err, "the agent in the sandbox did not call")
 	}
 	return client, nil
@@ -285,6 +382,7 @@ var essential = map[string]bool{"clock": true, "random": true, "env": true}
 func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wish) error {
 	req := identity(b.get(), w.template)
 	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
+	req.KeepEnvs = w.image != nil
 	return m.tell(ctx, b, client, req)
 }
 
@@ -319,15 +417,15 @@ func (m *Manager) tell(ctx context.Context, b *box, client *guest.Client, req gu
 	if err != nil {
 		return ours(err, "the agent in the sandbox did not take its name")
 	}
-	m.log.Debug("guest assigned", "sandbox", b.id, "steps", resp.Steps)
+	m.log.DebugContext(ctx, "guest assigned", "sandbox", b.id, "steps", resp.Steps)
 	for _, s := range resp.Steps {
 		switch {
 		case s.OK:
 		case essential[s.Name]:
 			return fmt.Errorf("after the restore, step %s failed: %s", s.Name, s.Detail)
 		default:
-			m.log.Warn("a step after the restore failed", "sandbox", b.id, "step", s.Name, "detail", s.Detail)
-			m.note(b.id, "step_failed", s.Name+": "+s.Detail)
+			m.log.WarnContext(ctx, "a step after the restore failed", "sandbox", b.id, "step", s.Name, "detail", s.Detail)
+			m.note(b, api.LifeStepFailed, map[string]any{"step": s.Name, "detail": s.Detail})
 		}
 	}
 	return nil
@@ -341,9 +439,7 @@ func (m *Manager) open(ctx context.Context, b *box, mode string, began time.Time
 	if err := m.save(ctx, b, row, store.Creating); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.place, b.usedAt, b.saved = true, row.UsedAt, row.UsedAt
+	b.opened(row)
 	return nil
 }
 
@@ -364,7 +460,7 @@ func (b *box) stoppable(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(nil) }
 }
 
-var errKilled = fault.New(api.CodeConflict, "the sandbox was killed while it was created")
+var errKilled = fault.New(api.CodeConflict, "the sandbox was killed meanwhile")
 
 // untilClosed gives a context that Close ends.
 func (m *Manager) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -375,12 +471,12 @@ func (m *Manager) untilClosed(ctx context.Context) (context.Context, context.Can
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghijkmnpqrstuvwx").WithPadding(base32.NoPadding)
 
-// newID makes an id. All have one length, because drivers may match them by
-// prefix, and all are host names.
-func newID() string {
+// newID makes an id. All of one kind have one length, because drivers may match
+// them by prefix, and all are host names.
+func newID(kind string) string {
 	b := make([]byte, 10)
 	rand.Read(b) // never fails
-	return "sb-" + idEncoding.EncodeToString(b)
+	return kind + idEncoding.EncodeToString(b)
 }
 
 func (m *Manager) removeLinkDir(id string) error {

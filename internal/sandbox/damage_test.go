@@ -139,13 +139,6 @@ func (s faultyStore) Expire(ctx context.Context, id, reason string, now time.Tim
 	return s.Store.Expire(ctx, id, reason, now)
 }
 
-func (s faultyStore) AddEvent(ctx context.Context, e store.Event) error {
-	if err := s.fails(); err != nil {
-		return err
-	}
-	return s.Store.AddEvent(ctx, e)
-}
-
 // When the store cannot be written to, creates are refused with the reason,
 // sandboxes go on, and can be ended all the same: that may be what frees the
 // space. The books are set right when it can be written to again.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -15,7 +17,8 @@ const endTime = time.Minute // for everything that an end has to free
 // ending says why a sandbox ends.
 type ending struct {
 	reason string
-	detail string // for the operator
+	detail string         // for the operator
+	by     map[string]any // who killed it
 }
 
 func (e ending) state() store.State {
@@ -36,7 +39,7 @@ func (m *Manager) Kill(ctx context.Context, owner, id string) error {
 	if b == nil {
 		return m.forget(ctx, owner, id)
 	}
-	return m.kill(ctx, b, ending{reason: reasonKilled})
+	return m.kill(ctx, b, ending{reason: reasonKilled, by: caller.Payload(ctx, nil)})
 }
 
 // kill ends a box, also in the middle of its creation.
@@ -95,13 +98,12 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	if row.State == store.Stopping {
 		e = ending{reason: row.EndReason, detail: row.EndDetail} // the first reason is the true one
 	} else {
+		m.noteEnding(row, e)
 		was := row.State
 		row.State, row.EndReason, row.EndDetail = store.Stopping, e.reason, e.detail
 		if err := m.save(ctx, b, row, was); err != nil {
 			m.log.Error("the store does not know that a sandbox ends", "sandbox", b.id, "error", err)
-			b.mu.Lock()
-			b.row = row // it ends nevertheless
-			b.mu.Unlock()
+			b.setRow(row) // it ends nevertheless
 		}
 	}
 	if b.link != nil {
@@ -123,11 +125,23 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	delete(m.boxes, b.id)
 	m.pool.remove(b)
 	m.mu.Unlock()
-	if b.place {
+	if b.leavePlace() {
 		m.leavePlace()
 	}
 	m.wakePools()
 	return nil
+}
+
+// noteEnding says what ends a sandbox, before it is ended.
+func (m *Manager) noteEnding(row store.Sandbox, e ending) {
+	switch e.reason {
+	case reasonKilled:
+		m.noteRow(row, api.LifeKilled, e.by)
+	case reasonTTL:
+		m.noteRow(row, api.LifeExpired, map[string]any{"ttl_seconds": int(row.TTL / time.Second)})
+	case reasonOOM:
+		m.noteRow(row, api.LifeOOM, map[string]any{"memory_mb": row.MemoryMB})
+	}
 }
 
 func (m *Manager) free(ctx context.Context, b *box) error {
@@ -141,11 +155,11 @@ func (m *Manager) free(ctx context.Context, b *box) error {
 			return err
 		}
 	}
-	return m.removeLinkDir(b.id)
+	return errors.Join(m.removeLinkDir(b.id), m.removeSleepImages(b.id))
 }
 
 // unburied are the states of what still exists.
-var unburied = []store.State{store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping}
+var unburied = []store.State{store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Hibernated, store.Stopping}
 
 // bury writes the end into the row. Of what was nobody's no row is kept.
 func (m *Manager) bury(ctx context.Context, row store.Sandbox, e ending, from ...store.State) error {
@@ -156,8 +170,15 @@ func (m *Manager) bury(ctx context.Context, row store.Sandbox, e ending, from ..
 	if err := m.cfg.Store.ReplaceSandbox(ctx, row, from...); err != nil {
 		return err
 	}
-	m.note(row.ID, "ended", e.reason+" "+e.detail)
-	m.log.Info("sandbox ended", "sandbox", row.ID, "reason", e.reason, "detail", e.detail)
+	payload := map[string]any{"reason": e.reason}
+	if words := reasonWords(e.reason); words != e.reason {
+		payload["detail"] = words
+	}
+	m.noteRow(row, api.LifeEnded, payload)
+	if row.Owner != "" {
+		m.cfg.Metrics.Ended(e.reason)
+	}
+	m.log.InfoContext(ctx, "sandbox ended", "sandbox", row.ID, "reason", e.reason, "detail", e.detail)
 	return nil
 }
 
@@ -169,7 +190,7 @@ func (m *Manager) watch(b *box, inst driver.Instance) {
 			return
 		}
 		if err == nil {
-			m.died(b, exit)
+			m.died(b, inst, exit)
 			return
 		}
 		m.log.Error("waiting for a sandbox", "sandbox", b.id, "error", err)
@@ -181,11 +202,14 @@ func (m *Manager) watch(b *box, inst driver.Instance) {
 	}
 }
 
-func (m *Manager) died(b *box, exit driver.Exit) {
+func (m *Manager) died(b *box, inst driver.Instance, exit driver.Exit) {
 	if err := b.lock(m.life); err != nil {
 		return // the next daemon finds out
 	}
 	defer b.unlock()
+	if b.inst != inst { // it was put to sleep
+		return
+	}
 	e := ending{reason: reasonCrashed, detail: fmt.Sprintf("%s, exit code %d %s", exit.Reason, exit.Code, exit.Detail)}
 	switch exit.Reason {
 	case "oom":

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ import (
 type Templates interface {
 	// Templates lists what is built.
 	Templates(ctx context.Context) ([]Template, error)
+	// ByDigest finds one that a sandbox or snapshot was made from, also after its
+	// name means another. The error wraps fault.NotFound when it is gone.
+	ByDigest(ctx context.Context, digest string) (Template, error)
 }
 
 // Template is a built template as the Manager needs it.
@@ -42,11 +46,19 @@ type Store interface {
 	Touch(ctx context.Context, id string, at time.Time) error
 	Shift(ctx context.Context, by time.Duration) error
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	List(ctx context.Context, q store.Query) ([]store.Sandbox, error)
 	SandboxesOf(ctx context.Context, owner string, states ...store.State) ([]store.Sandbox, error)
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
-	AddEvent(ctx context.Context, e store.Event) error
+	Sync(ctx context.Context) error
+
+	AddSnapshot(ctx context.Context, sn store.Snapshot) error
+	Snapshot(ctx context.Context, id string) (store.Snapshot, error)
+	SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]store.Snapshot, error)
+	DescribeSnapshot(ctx context.Context, id, name string, metadata map[string]string) error
+	RemoveSnapshot(ctx context.Context, id string) error
+
 	AddCreate(ctx context.Context, c store.Create) error
 	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
 	PurgeCreates(ctx context.Context, before time.Time) error
@@ -60,10 +72,13 @@ type Config struct {
 	Driver    driver.Driver
 	Store     Store
 	Templates Templates
+	Journal   Journal // nil keeps no events
+	Metrics   Metrics // nil counts nothing
 	Logger    *slog.Logger
 	Now       func() time.Time     // the wall clock; time.Now
 	Elapsed   func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
 	RunDir    string               // holds a link folder for each sandbox; in the data directory
+	ImageDir  string               // holds snapshots and hibernated sandboxes; beside RunDir, called images
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
@@ -90,6 +105,9 @@ type Config struct {
 	SweepEvery time.Duration       // 1 s
 	Retention  time.Duration       // 24 h that the record of an ended sandbox is kept
 	LinkWait   time.Duration       // 10 s that a call waits for a guest that redials
+
+	SettleTime    time.Duration // 10 s that a snapshot or a fork waits for running cells
+	HibernatedFor time.Duration // 30 days after which a hibernated sandbox is ended
 }
 
 // PoolSize is how many sandboxes of a template are kept ready.
@@ -111,6 +129,12 @@ func (c *Config) fill() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Journal == nil {
+		c.Journal = noJournal{}
+	}
+	if c.Metrics == nil {
+		c.Metrics = noMetrics{}
 	}
 	switch {
 	case c.Now == nil:
@@ -145,6 +169,11 @@ func (c *Config) fill() error {
 	set(&c.SweepEvery, time.Second)
 	set(&c.Retention, 24*time.Hour)
 	set(&c.LinkWait, 10*time.Second)
+	set(&c.SettleTime, 10*time.Second)
+	set(&c.HibernatedFor, 30*24*time.Hour)
+	if c.ImageDir == "" {
+		c.ImageDir = filepath.Join(filepath.Dir(c.RunDir), "images")
+	}
 	c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
 	return nil
 }
@@ -178,6 +207,9 @@ type Manager struct {
 	pool    pool
 	closed  bool
 	created time.Time // when the last create ended
+
+	diskTaken int64          // bytes set aside for images that are being written
+	restoring map[string]int // snapshots that sandboxes are being made from
 }
 
 // New makes a Manager. Nothing runs until Run is called.
@@ -187,6 +219,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err := os.MkdirAll(cfg.RunDir, 0o711); err != nil { // sandboxes get through, and list nothing
 		return nil, fmt.Errorf("making the folder for the links: %w", err)
+	}
+	if err := os.MkdirAll(cfg.ImageDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder for the images: %w", err)
 	}
 	life, end := context.WithCancel(context.Background())
 	clock := newClock(cfg.Now, cfg.Elapsed)
@@ -202,6 +237,8 @@ func New(cfg Config) (*Manager, error) {
 		end:   end,
 		wake:  make(chan struct{}, 1),
 		boxes: map[string]*box{},
+
+		restoring: map[string]int{},
 	}
 	return m, nil
 }
@@ -256,8 +293,11 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.boxes {
-		if b.link != nil {
-			errs = append(errs, b.link.Close())
+		b.mu.Lock()
+		link := b.link
+		b.mu.Unlock()
+		if link != nil {
+			errs = append(errs, link.Close())
 		}
 	}
 	return errors.Join(errs...)

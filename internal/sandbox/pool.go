@@ -165,9 +165,10 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 		return true, m.discard(ctx, b)
 	}
 	if !m.quiet() {
+		m.cfg.Metrics.PoolYielded()
 		return false, nil
 	}
-	if ok, err := m.roomy(2); err != nil || !ok {
+	if ok, _, err := m.roomy(2, 0); err != nil || !ok {
 		return false, err
 	}
 	if m.spacious() != nil {
@@ -178,12 +179,25 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 		have := m.poolOf(t.Info)
 		switch {
 		case have.Restored < want.Restored:
-			return true, m.addRestored(ctx, t)
+			return true, m.filled(t, "restored", m.addRestored(ctx, t))
 		case have.Prepared < want.Prepared:
-			return true, m.addPrepared(ctx, t)
+			return true, m.filled(t, "prepared", m.addPrepared(ctx, t))
 		}
 	}
 	return false, nil
+}
+
+// filled counts what came into a pool, or did not.
+func (m *Manager) filled(t Template, kind string, err error) error {
+	if m.life.Err() != nil {
+		return err // it was undone because the daemon ends
+	}
+	result := "added"
+	if err != nil {
+		result = "failed"
+	}
+	m.cfg.Metrics.PoolFilled(t.Info.Name, kind, result)
+	return err
 }
 
 func (m *Manager) poolOf(t api.TemplateInfo) PoolSize {
@@ -228,7 +242,7 @@ func (m *Manager) addPrepared(ctx context.Context, t Template) error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CreateTimeout)
 	defer cancel()
-	b, err := m.prepare(ctx, m.newRow(t), t)
+	b, err := m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -254,7 +268,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs})
+	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs}, "")
 	if err == nil {
 		err = m.introduce(ctx, b, client, t)
 	}
@@ -281,5 +295,5 @@ func (m *Manager) preparedFor(ctx context.Context, t Template) (*box, error) {
 		}
 		return b, nil
 	}
-	return m.prepare(ctx, m.newRow(t), t)
+	return m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 }

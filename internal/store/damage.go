@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
@@ -21,16 +22,32 @@ import (
 
 // conns is a database whose errors have their kind: a full disk is not an
 // error of the daemon.
-type conns struct{ *sql.DB }
+type conns struct {
+	*sql.DB
+	failures *atomic.Int64
+}
+
+func (c conns) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) {
+	tx, err := c.DB.BeginTx(ctx, o)
+	return tx, c.count(err)
+}
+
+// count counts an error that is SQLite's, and gives it its kind.
+func (c conns) count(err error) error {
+	if err != nil && primary(err) != 0 {
+		c.failures.Add(1)
+	}
+	return kind(err)
+}
 
 func (c conns) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	res, err := c.DB.ExecContext(ctx, query, args...)
-	return res, kind(err)
+	return res, c.count(err)
 }
 
 func (c conns) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	rows, err := c.DB.QueryContext(ctx, query, args...)
-	return rows, kind(err)
+	return rows, c.count(err)
 }
 
 // primary is SQLite's code of an error, 0 for one that is not SQLite's.

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -49,7 +50,24 @@ type Store struct {
 	lock    *lock
 	write   conns // one connection: SQLite has one writer, and here it never waits for another
 	read    conns
+
+	failures atomic.Int64
 }
+
+// Probe writes something and reads it back.
+func (s *Store) Probe(ctx context.Context, now time.Time) error {
+	if _, err := s.write.ExecContext(ctx, "INSERT INTO probes (id, at) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at", millis(now)); err != nil {
+		return fmt.Errorf("writing to the database: %w", err)
+	}
+	var at int64
+	if err := s.read.QueryRowContext(ctx, "SELECT at FROM probes").Scan(&at); err != nil {
+		return fmt.Errorf("reading from the database: %w", kind(err))
+	}
+	return nil
+}
+
+// Failures counts the errors of the database since it was opened.
+func (s *Store) Failures() int64 { return s.failures.Load() }
 
 // Open takes the data directory, makes it when missing, and brings the
 // database up to date, after a backup. A second daemon gets an error of kind
@@ -83,7 +101,7 @@ func openWith(ctx context.Context, dir string, steps fs.FS) (s *Store, err error
 	if err := s.look(l.crashed); err != nil {
 		return s, err
 	}
-	if s.write, err = open(s.file, 1); err != nil {
+	if s.write, err = open(s.file, 1, &s.failures); err != nil {
 		return s, err
 	}
 	if err := s.check(ctx); err != nil {
@@ -100,7 +118,7 @@ func openWith(ctx context.Context, dir string, steps fs.FS) (s *Store, err error
 	if _, err := s.write.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil && !errors.Is(err, fault.NoSpace) {
 		return s, s.opening(err)
 	}
-	if s.read, err = open(s.file, readers); err != nil {
+	if s.read, err = open(s.file, readers, &s.failures); err != nil {
 		return s, err
 	}
 	return s, nil
@@ -129,7 +147,7 @@ func (s *Store) found() (err error) {
 			return unusable(s.dir, err)
 		}
 	}
-	if s.write, err = open(next, 1); err != nil {
+	if s.write, err = open(next, 1, &s.failures); err != nil {
 		return err
 	}
 	err = s.migrate(context.Background())
@@ -148,8 +166,9 @@ func (s *Store) found() (err error) {
 var busyTime = 10 * time.Second
 
 // open opens a file. Commits survive the end of the process at once, and of
-// the machine with the next checkpoint: sandboxes do not outlive the machine.
-func open(file string, n int) (conns, error) {
+// the machine with the next checkpoint: running sandboxes do not outlive it, and
+// for what does there is Sync.
+func open(file string, n int, failures *atomic.Int64) (conns, error) {
 	q := url.Values{
 		"_pragma": {fmt.Sprintf("busy_timeout(%d)", busyTime.Milliseconds()), "journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(ON)"},
 		"_txlock": {"immediate"},
@@ -160,7 +179,7 @@ func open(file string, n int) (conns, error) {
 	}
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
-	return conns{db}, nil
+	return conns{DB: db, failures: failures}, nil
 }
 
 // migrate brings the tables up to date, after a backup of what there was.
@@ -226,4 +245,12 @@ func fromMillis(n int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(n).UTC()
+}
+
+// ignoreDone forgives the rollback of a transaction that is over.
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return nil
+	}
+	return err
 }

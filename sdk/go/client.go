@@ -255,10 +255,15 @@ func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
 type ListOptions struct {
 	Metadata map[string]string // each pair must match
 	Status   api.Status
+	Template string // its name or an alias
 	Limit    int
 }
 
-// List describes the owner's sandboxes, the newest first.
+// page is how many sandboxes one answer brings.
+const page = 500
+
+// List describes the sandboxes of the key's workspace, the newest first. It
+// fetches them page by page.
 func (c *Client) List(ctx context.Context, o ListOptions) ([]api.SandboxInfo, error) {
 	q := url.Values{}
 	for k, v := range o.Metadata {
@@ -267,11 +272,40 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]api.SandboxInfo, er
 	if o.Status != "" {
 		q.Set("status", string(o.Status))
 	}
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
+	if o.Template != "" {
+		q.Set("template", o.Template)
 	}
-	var list []api.SandboxInfo
-	return list, c.call(ctx, http.MethodGet, "/sandboxes", q, nil, &list)
+	list := []api.SandboxInfo{}
+	for {
+		size := page
+		if o.Limit > 0 {
+			size = min(page, o.Limit-len(list))
+		}
+		q.Set("limit", strconv.Itoa(size))
+		next, err := c.page(ctx, q, &list)
+		if err != nil {
+			return nil, err
+		}
+		if next == "" || o.Limit > 0 && len(list) >= o.Limit {
+			return list, nil
+		}
+		q.Set("cursor", next)
+	}
+}
+
+// page adds one page to a list and gives the cursor of the next.
+func (c *Client) page(ctx context.Context, q url.Values, list *[]api.SandboxInfo) (next string, err error) {
+	res, err := c.request(ctx, http.MethodGet, "/sandboxes", q, nil, http.Header{"Accept": {"application/json"}})
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	var more []api.SandboxInfo
+	if err := json.NewDecoder(res.Body).Decode(&more); err != nil {
+		return "", connectionError(ctx, c.root, fmt.Errorf("reading the answer: %w", err))
+	}
+	*list = append(*list, more...)
+	return res.Header.Get("X-Next-Cursor"), nil
 }
 
 // Sandbox gives a handle on a sandbox without asking whether it exists.

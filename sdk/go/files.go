@@ -63,11 +63,12 @@ func (s *Sandbox) WriteFrom(ctx context.Context, path string, r io.Reader, o Wri
 	if o.Mode != 0 {
 		q.Set("mode", fmt.Sprintf("%04o", o.Mode.Perm()))
 	}
+	method := http.MethodPut
 	if o.Append {
-		q.Set("append", "1")
+		method = http.MethodPost
 	}
 	var res api.WriteResult
-	err := s.client.send(ctx, http.MethodPut, s.path+"/fs", q, r, &res)
+	err := s.client.send(ctx, method, s.path+"/fs", q, r, &res)
 	return res, err
 }
 

@@ -55,6 +55,30 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.client.call(ctx, http.MethodPost, s.path+"/pause", nil, nil, nil)
 }
 
+// Hibernate writes the sandbox to the server's disk and frees its memory. Any
+// call wakes it. Cells that run are waited for, unless they are to be carried.
+func (s *Sandbox) Hibernate(ctx context.Context, opts api.CarryRequest) error {
+	return s.client.call(ctx, http.MethodPost, s.path+"/hibernate", nil, opts, nil)
+}
+
+// Wake brings a hibernated sandbox back, as any other call does.
+func (s *Sandbox) Wake(ctx context.Context) error {
+	return s.client.call(ctx, http.MethodPost, s.path+"/wake", nil, nil, nil)
+}
+
+// SetPersistent says whether the sandbox is hibernated instead of killed when
+// its time is up.
+func (s *Sandbox) SetPersistent(ctx context.Context, persistent bool) (api.Lifecycle, error) {
+	return s.PatchLifecycle(ctx, api.LifecyclePatch{Persistent: &persistent})
+}
+
+// Snapshot keeps memory, files and processes as they are now, for Create with
+// FromSnapshot. The sandbox goes on.
+func (s *Sandbox) Snapshot(ctx context.Context, opts api.SnapshotRequest) (api.Snapshot, error) {
+	var sn api.Snapshot
+	return sn, s.client.call(ctx, http.MethodPost, s.path+"/snapshots", nil, opts, &sn)
+}
+
 // Resume lets a paused sandbox go on.
 func (s *Sandbox) Resume(ctx context.Context) error {
 	return s.client.call(ctx, http.MethodPost, s.path+"/resume", nil, nil, nil)

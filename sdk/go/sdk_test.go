@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -112,6 +113,36 @@ func TestCreateIsAskedForAgain(t *testing.T) {
 	}
 	if len(keys) != 5 || keys[0] == "" || keys[0] != keys[1] || keys[1] != keys[2] || keys[3] == keys[2] || keys[4] != "mine" {
 		t.Errorf("keys %q", keys)
+	}
+}
+
+func TestListsComePageByPage(t *testing.T) {
+	const all = 1200
+	var pages int
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		pages++
+		q := r.URL.Query()
+		start, _ := strconv.Atoi(q.Get("cursor"))
+		size, err := strconv.Atoi(q.Get("limit"))
+		if err != nil || q.Get("metadata.a b") != "c" || q.Get("template") != "base" {
+			t.Errorf("query %s", r.URL.RawQuery)
+		}
+		end := min(all, start+size)
+		if end < all {
+			w.Header().Set("X-Next-Cursor", strconv.Itoa(end))
+		}
+		list := make([]api.SandboxInfo, end-start)
+		for i := range list {
+			list[i].ID = strconv.Itoa(start + i)
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	})
+	for limit, want := range map[int]struct{ n, pages int }{0: {1200, 3}, 1: {1, 1}, 500: {500, 1}, 501: {501, 2}, 5000: {1200, 3}} {
+		pages = 0
+		list, err := c.List(t.Context(), ListOptions{Metadata: map[string]string{"a b": "c"}, Template: "base", Limit: limit})
+		if err != nil || len(list) != want.n || pages != want.pages || list[want.n-1].ID != strconv.Itoa(want.n-1) {
+			t.Errorf("limit %d: %d in %d pages, %v", limit, len(list), pages, err)
+		}
 	}
 }
 

@@ -167,7 +167,7 @@ def test_ending_a_process(shared_sandbox: Sandbox) -> None:
     p = shared_sandbox.commands.run("sleep 600 & sleep 600", background=True)
     with pytest.raises(SandboxTimeout, match="goes on"):
         p.wait(0.2)
-    p.send_signal("TERM")
+    p.signal("TERM")
     assert p.wait().exit_code == 143
     q = shared_sandbox.commands.run(["sleep", "600"], background=True)
     q.kill()

@@ -300,9 +300,10 @@ func (g *Guest) routes() {
 		})
 	}
 	handle("GET /health", func(w http.ResponseWriter, r *http.Request) error {
+		busy := slices.ContainsFunc(g.kernels(), func(k *kernel) bool { info := k.info(); return info.State == "busy" || info.Queued > 0 })
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs)})
+		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), Busy: busy})
 	})
 	handle("POST /assign", g.assign)
 	handle("GET /contexts", func(w http.ResponseWriter, r *http.Request) error {

@@ -116,8 +116,8 @@ func (o *Outputs) read(stream int) (n int, end bool) {
 // held by the caller. What is written meanwhile may stay behind, so that a
 // writer who never stops holds up nobody.
 func (o *Outputs) Drain() {
-	for stream := range o.files {
-		for got := 0; got < pipeMost; {
+	for stream, some := range o.waiting() {
+		for got := 0; some && got < pipeMost; {
 			n, end := o.read(stream)
 			if end || n < len(o.buf) {
 				break
@@ -125,6 +125,26 @@ func (o *Outputs) Drain() {
 			got += n
 		}
 	}
+}
+
+// waiting tells which streams there is something to read from, in one system
+// call: mostly there is nothing, and each call is dear in a sandbox.
+func (o *Outputs) waiting() (some [2]bool) {
+	first, err1 := o.files[0].SyscallConn()
+	second, err2 := o.files[1].SyscallConn()
+	if err1 != nil || err2 != nil || o.eof[0] || o.eof[1] {
+		return [2]bool{!o.eof[0], !o.eof[1]}
+	}
+	some = [2]bool{true, true}
+	_ = first.Control(func(fd0 uintptr) {
+		_ = second.Control(func(fd1 uintptr) {
+			fds := []unix.PollFd{{Fd: int32(fd0), Events: unix.POLLIN}, {Fd: int32(fd1), Events: unix.POLLIN}}
+			if _, err := unix.Poll(fds, 0); err == nil {
+				some = [2]bool{fds[0].Revents != 0, fds[1].Revents != 0}
+			}
+		})
+	})
+	return some
 }
 
 // Close stops to read. It must not be called with the lock held.

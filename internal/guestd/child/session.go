@@ -118,24 +118,3 @@ func killMembers(sid int) (left int) {
 	}
 	return left
 }
-
-// ResidentBytes is the memory that a process has in use, by /proc/PID/statm.
-func ResidentBytes(pid int) int64 { _, rss := statm(pid); return rss }
-
-// VirtualBytes is the size of its address space.
-func VirtualBytes(pid int) int64 { size, _ := statm(pid); return size }
-
-func statm(pid int) (size, resident int64) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if err != nil {
-		return 0, 0
-	}
-	f := bytes.Fields(b)
-	if len(f) < 2 {
-		return 0, 0
-	}
-	s, _ := strconv.ParseInt(string(f[0]), 10, 64)
-	r, _ := strconv.ParseInt(string(f[1]), 10, 64)
-	page := int64(os.Getpagesize())
-	return s * page, r * page
-}

@@ -139,17 +139,13 @@ func (c *Context) loop() {
 func (c *Context) run(k *interp, ex *Execution) {
 	ex.late = c.keepLate
 	c.mu.Lock()
-	lost := c.lost
+	note := ""
+	if c.lost != "" {
+		note = "[pandastack] " + c.lost + "\n"
+	}
 	c.lost = ""
 	c.mu.Unlock()
-	ex.started = func() {
-		if lost != "" {
-			ex.Log.Output(eventlog.Stderr, []byte("[pandastack] "+lost+"\n"))
-		}
-		if ex.interrupted {
-			k.interruptNow()
-		}
-	}
+	ex.begin(k.nextCount(), note)
 	k.attach(ex)
 	k.post(runFrame{Op: "run", ID: ex.ID, Code: ex.code}, len(ex.code))
 	o := ex.supervise(k, c.m.cfg.Clock)
@@ -303,8 +299,9 @@ func (c *Context) Interrupt() {
 	c.mu.Lock()
 	ex, k := c.running, c.k
 	c.mu.Unlock()
-	if ex != nil && k != nil && ex.askInterrupt() {
-		k.signal(syscall.SIGINT)
+	if ex != nil && k != nil {
+		ex.askInterrupt()
+		k.interrupt(ex.ID)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/guestd/deadline"
 	"github.com/pandastack/pandastack/internal/guestd/eventlog"
@@ -36,12 +34,11 @@ type Execution struct {
 	code    string
 	digest  [sha256.Size]byte
 	timeout time.Duration
-	late    func(b []byte) // gets what is written after the end
-	started func()         // called at the started frame, before it is told
+	late    func(b []byte) // gets what is written before its beginning and after its end
 
 	mu          sync.Mutex
 	count       int
-	hasBegun    bool
+	begun       bool
 	end         *frame // the interpreter's last word on it
 	over        bool
 	interrupted bool          // somebody asked for it
@@ -52,7 +49,7 @@ var _ sink = (*Execution)(nil)
 
 func (ex *Execution) output(stream int, b []byte) {
 	ex.mu.Lock()
-	runs := ex.hasBegun && !ex.over
+	runs := ex.begun && !ex.over
 	ex.mu.Unlock()
 	if !runs { // a thread or a child of an earlier cell wrote it
 		ex.late(b)
@@ -68,13 +65,6 @@ func (ex *Execution) frame(f frame) {
 		return // of a cell that has ended, or made up
 	}
 	switch f.Op {
-	case "started":
-		if ex.hasBegun {
-			return
-		}
-		ex.hasBegun, ex.count = true, f.Count
-		ex.Log.Add(api.Event{Type: api.EventStarted, ExecutionID: ex.ID, ExecutionCount: f.Count}, 0)
-		ex.started()
 	case "result":
 		ex.Log.Flush()
 		data, meta := bounded(f.Data, f.Metadata)
@@ -84,14 +74,23 @@ func (ex *Execution) frame(f frame) {
 		ex.Log.Add(api.Event{Type: api.EventInputRequest, Prompt: f.Prompt}, f.size)
 	case "end":
 		ex.end = &f
+		if f.Count > 0 {
+			ex.count = f.Count
+		}
 		ex.settle()
 	}
 }
 
-func (ex *Execution) begun() bool {
+// begin tells that the cell starts, as number count of its context. The
+// interpreter that it is about to be sent to is idle.
+func (ex *Execution) begin(count int, note string) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	return ex.hasBegun || ex.over
+	ex.begun, ex.count = true, count
+	ex.Log.Add(api.Event{Type: api.EventStarted, ExecutionID: ex.ID, ExecutionCount: count}, 0)
+	if note != "" {
+		ex.Log.Output(eventlog.Stderr, []byte(note))
+	}
 }
 
 func (ex *Execution) dead() {
@@ -108,17 +107,10 @@ func (ex *Execution) settle() {
 	}
 }
 
-func (ex *Execution) askInterrupt() (begun bool) {
+func (ex *Execution) askInterrupt() {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.interrupted = true
-	return ex.hasBegun
-}
-
-func (ex *Execution) wantsInterrupt() bool {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	return ex.interrupted
 }
 
 // outcome is what is known of a cell when it has ended.
@@ -143,7 +135,7 @@ func (ex *Execution) supervise(k *interp, clock deadline.Clock) outcome {
 			act  func()
 			wait time.Duration
 		}{
-			{stepInterrupt, func() { k.signal(syscall.SIGINT) }, afterInterrupt},
+			{stepInterrupt, func() { k.interrupt(ex.ID) }, afterInterrupt},
 			{stepTerminate, func() { k.signal(syscall.SIGTERM) }, afterTerminate},
 			{stepKill, func() { k.kill("") }, afterKill},
 		} {
@@ -270,6 +262,3 @@ func (ex *Execution) cancel(words string, survived bool) {
 		}}
 	})
 }
-
-// interruptNow sends the interrupt that was asked for before the cell started.
-func (k *interp) interruptNow() { _ = unix.Kill(-k.pid, unix.SIGINT) }

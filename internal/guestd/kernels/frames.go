@@ -16,7 +16,8 @@ const maxFrame = 24 << 20
 type frame struct {
 	Op         string                     `json:"op"`
 	ID         string                     `json:"id,omitempty"`
-	Count      int                        `json:"count,omitempty"`
+	Count      int                        `json:"count,omitempty"` // of this cell
+	Next       int                        `json:"next,omitempty"`  // of the next
 	Data       api.Bundle                 `json:"data,omitempty"`
 	Metadata   map[string]json.RawMessage `json:"metadata,omitempty"`
 	Last       bool                       `json:"last,omitempty"`
@@ -37,13 +38,18 @@ type initFrame struct {
 	Envs      map[string]string `json:"envs"`
 	Reseed    bool              `json:"reseed"`
 	Entropy   []byte            `json:"entropy"`
-	RlimitAS  int64             `json:"rlimit_as"`
+	Memory    int64             `json:"memory_limit"`
 }
 
 type runFrame struct {
 	Op   string `json:"op"`
 	ID   string `json:"id"`
 	Code string `json:"code"`
+}
+
+type interruptFrame struct {
+	Op string `json:"op"`
+	ID string `json:"id"`
 }
 
 type reseedFrame struct {
@@ -70,8 +76,8 @@ type frameReader struct{ buf []byte }
 
 func (r *frameReader) feed(b []byte) { r.buf = append(r.buf, b...) }
 
-// next takes the next whole frame. With only set, it takes none of another op.
-func (r *frameReader) next(only string) (f frame, ok bool, err error) {
+// next takes the next whole frame.
+func (r *frameReader) next() (f frame, ok bool, err error) {
 	if len(r.buf) < 4 {
 		return f, false, nil
 	}
@@ -84,9 +90,6 @@ func (r *frameReader) next(only string) (f frame, ok bool, err error) {
 	}
 	if err := json.Unmarshal(r.buf[4:4+n], &f); err != nil {
 		return f, false, fmt.Errorf("the interpreter sent a frame that is not understood: %w", err)
-	}
-	if only != "" && f.Op != only {
-		return frame{}, false, nil
 	}
 	f.size = n
 	if r.buf = r.buf[4+n:]; len(r.buf) == 0 {

@@ -18,6 +18,7 @@ import (
 const (
 	directly  = 32 << 10 // bytes that a socket takes when it is empty
 	initTime  = 30 * time.Second
+	frameTime = 100 * time.Millisecond
 	leaveTime = 200 * time.Millisecond // between the end of its channel and that of its process
 	goneTime  = 2 * time.Second        // for the status of an interpreter that was killed
 )
@@ -27,8 +28,6 @@ const (
 type sink interface {
 	output(stream int, b []byte)
 	frame(f frame)
-	// begun reports whether the cell has started, as far as the sink was told.
-	begun() bool
 	dead()
 }
 
@@ -43,6 +42,7 @@ type interp struct {
 	frames  frameReader
 	scratch []byte
 	sink    sink
+	next    int   // the number that it will give the next cell
 	broken  error // what was wrong with its control channel
 	closed  bool
 	ready   chan struct{} // closed by the answer to init
@@ -91,7 +91,7 @@ func newInterp() (*interp, []*os.File, error) {
 		*f = os.NewFile(uintptr(fds[0]), "interpreter")
 		theirs = append(theirs, os.NewFile(uintptr(fds[1]), "interpreter"))
 	}
-	out, ends, err := child.NewOutputs(func(stream int, b []byte) { k.output(stream, b) })
+	out, ends, err := child.NewOutputs(func(stream int, b []byte) { k.sink.output(stream, b) })
 	if err != nil {
 		return fail(err)
 	}
@@ -210,21 +210,24 @@ func (k *interp) readControl() bool {
 	return k.broken == nil
 }
 
-// pullControl reads the control channel empty and passes the frames on, each
-// after all output that was written before it. It returns false at the end.
+// pullControl reads the control channel empty and passes the frames on, after
+// all output that was written before them: an interpreter that writes between
+// two frames waits for us on the sync channel first. It returns false at the
+// end.
 func (k *interp) pullControl() bool {
 	for {
 		state := k.fill()
-		for k.broken == nil {
-			f, ok, err := k.frames.next("")
+		for drained := false; k.broken == nil; {
+			f, ok, err := k.frames.next()
 			if err != nil {
 				k.leave(err)
 			}
 			if !ok {
 				break
 			}
-			if f.Op != "started" { // what is in the pipes by now may be the cell's
+			if !drained {
 				k.out.Drain()
+				drained = true
 			}
 			k.pass(f)
 		}
@@ -260,6 +263,9 @@ func (k *interp) fill() channelState {
 }
 
 func (k *interp) pass(f frame) {
+	if f.Next > 0 {
+		k.next = f.Next
+	}
 	switch f.Op {
 	case "ready":
 		select {
@@ -275,20 +281,6 @@ func (k *interp) pass(f frame) {
 	default:
 		k.sink.frame(f)
 	}
-}
-
-// output passes on what was written to a stream. Before the first of a cell it
-// looks for the frame that says the cell has started.
-func (k *interp) output(stream int, b []byte) {
-	if !k.sink.begun() && k.broken == nil {
-		k.fill()
-		if f, ok, err := k.frames.next("started"); ok {
-			k.pass(f)
-		} else if err != nil {
-			k.leave(err)
-		}
-	}
-	k.sink.output(stream, b)
 }
 
 // answerSync tells the interpreter that all it has written so far has arrived.
@@ -313,6 +305,12 @@ func (k *interp) answerSync() bool {
 		}
 		_ = raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), b[:n]) })
 	}
+}
+
+func (k *interp) nextCount() int {
+	k.out.Lock()
+	defer k.out.Unlock()
+	return k.next
 }
 
 // attach sends what the interpreter says from now on to another sink. What is
@@ -431,6 +429,21 @@ func (k *interp) signal(sig syscall.Signal) {
 	}
 }
 
+// interrupt stops a cell, also one that the interpreter has not begun yet: for
+// that one it finds the frame, since a signal between cells is nothing to it.
+func (k *interp) interrupt(id string) {
+	sent := make(chan struct{})
+	go func() {
+		_ = k.send(interruptFrame{Op: "interrupt", ID: id})
+		close(sent)
+	}()
+	select {
+	case <-sent:
+	case <-time.After(frameTime): // it does not read, so it is in a cell
+	}
+	k.signal(syscall.SIGINT)
+}
+
 // kill ends the interpreter and all of its session. The first cause counts.
 func (k *interp) kill(cause string) {
 	k.causeMu.Lock()
@@ -487,5 +500,4 @@ var _ sink = discard{}
 
 func (discard) output(int, []byte) {}
 func (discard) frame(frame)        {}
-func (discard) begun() bool        { return true }
 func (discard) dead()              {}

@@ -190,23 +190,24 @@ func (m *Manager) liveZygote(ctx context.Context) (*zygote, error) {
 	return z, nil
 }
 
-// forkZygote makes an interpreter. A zygote that ends meanwhile is replaced.
-func (m *Manager) forkZygote(ctx context.Context) (*interp, error) {
+// forkZygote makes an interpreter, ahead of need or not. A zygote that ends
+// meanwhile is replaced.
+func (m *Manager) forkZygote(ctx context.Context, ahead bool) (*interp, error) {
 	z, err := m.liveZygote(ctx)
 	if err != nil {
 		return nil, err
 	}
-	k, err := z.fork(ctx)
+	k, err := z.fork(ctx, ahead)
 	if errors.Is(err, errZygoteEnded) {
 		if z, err = m.liveZygote(ctx); err == nil {
-			k, err = z.fork(ctx)
+			k, err = z.fork(ctx, ahead)
 		}
 	}
 	return k, err
 }
 
 func (m *Manager) addSpare(ctx context.Context) error {
-	k, err := m.forkZygote(ctx)
+	k, err := m.forkZygote(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -236,16 +237,13 @@ func (m *Manager) take(ctx context.Context, f initFrame) (*interp, error) {
 		spare := k != nil
 		if !spare {
 			var err error
-			if k, err = m.forkZygote(ctx); err != nil {
+			if k, err = m.forkZygote(ctx, false); err != nil {
 				return nil, err
 			}
 		}
 		f.Entropy = m.entropy()
 		f.Envs = m.cfg.Env(child.Root, f.Envs)
-		if limit > 0 {
-			// What is mapped but not used does not count against the sandbox.
-			f.RlimitAS = int64(memoryShare*float64(limit)) + child.VirtualBytes(k.pid) - child.ResidentBytes(k.pid)
-		}
+		f.Memory = int64(memoryShare * float64(limit))
 		err := k.init(ctx, f)
 		if err == nil {
 			return k, nil

@@ -33,6 +33,7 @@ const bootstrap = `import sys, runpy; sys.path.insert(0, sys.argv.pop()); runpy.
 type note struct {
 	Op      string             `json:"op"`
 	ID      string             `json:"id,omitempty"`
+	Ahead   bool               `json:"ahead,omitempty"`
 	PID     int                `json:"pid,omitempty"`
 	Code    int                `json:"code,omitempty"`
 	Signal  int                `json:"signal,omitempty"`
@@ -246,8 +247,9 @@ func (z *zygote) waitWarm(ctx context.Context) error {
 
 var errZygoteEnded = errors.New("the zygote has ended")
 
-// fork makes another interpreter out of the zygote.
-func (z *zygote) fork(ctx context.Context) (*interp, error) {
+// fork makes another interpreter out of the zygote: ahead of need, or for a
+// context that waits for it.
+func (z *zygote) fork(ctx context.Context, ahead bool) (*interp, error) {
 	if err := z.waitWarm(ctx); err != nil {
 		return nil, err
 	}
@@ -273,7 +275,7 @@ func (z *zygote) fork(ctx context.Context) (*interp, error) {
 		k.closeFiles()
 		return nil, err
 	}
-	msg, err := json.Marshal(note{Op: "fork", ID: id})
+	msg, err := json.Marshal(note{Op: "fork", ID: id, Ahead: ahead})
 	if err != nil {
 		return giveUp(err)
 	}

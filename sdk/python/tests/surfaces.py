@@ -21,9 +21,10 @@ class Blocking:
         return self._wrap(self._finish(self._target(*args, **options)))
 
     def __iter__(self) -> Iterator[Any]:
+        iterator = self._target.__aiter__()
         while True:
             try:
-                yield self._finish(self._target.__anext__())
+                yield self._finish(iterator.__anext__())
             except StopAsyncIteration:
                 return
 

@@ -11,7 +11,7 @@ import pytest
 from fake_server import answer
 from surfaces import Surface
 
-from pandastack import CapacityError, NotFoundError
+from pandastack import APIConnectionError, CapacityError, NotFoundError
 
 
 @pytest.fixture
@@ -94,6 +94,54 @@ def test_listings_and_walks(fs: Any, surface: Surface) -> None:
     assert (entry.path, entry.size, entry.permissions, entry.is_dir) == ("/w/a/f", 3, "0640", False)
     assert entry.mtime.microsecond == 500_000
     assert [e.path for e in fs.walk("/w")] == ["/w/a", "/w/a/f", "/w/l"]
+
+
+def test_a_folder_of_any_size_is_listed_page_by_page(fs: Any, surface: Surface) -> None:
+    names = [f"f{i:03}" for i in range(25)]
+
+    def page(call: Any, *_: Any) -> Any:
+        left = [n for n in names if n > call.query.get("after", "")]
+        return answer(200, {"path": "/d", "entries": [{"name": n} for n in left[:10]], "truncated": len(left) > 10})
+
+    surface.server.on("GET", ".*/fs/dir", page)
+    assert [e.name for e in fs.list("/d")] == names
+    assert len(surface.server.sent("GET", "/fs/dir")) == 3
+
+
+def test_names_that_are_not_utf_8_are_as_python_has_them(fs: Any, surface: Surface) -> None:
+    entry = {"name": "caf\ufffd", "raw_name": "Y2Fm6Q==", "path": "/d/caf\ufffd", "mode": "f"}
+    surface.server.on("GET", ".*/fs/dir", answer(200, {"path": "/d", "entries": [entry]}))
+    surface.server.on("GET", ".*/fs", lambda c, *_: (200, {}, c.target.encode()))
+    (found,) = fs.list("/d")
+    assert os.fsencode(found.path) == b"/d/caf\xe9"
+    assert b"path=/d/caf%E9" in fs.read(found.path)
+    with pytest.raises(ValueError, match="source must be UTF-8"):
+        fs.move(found.path, "/d/cafe")
+
+
+def test_permissions_and_appends(fs: Any, surface: Surface) -> None:
+    fs.write("/a", "x", mode=0o755)
+    assert surface.server.calls[-1].query == {"path": "/a", "mode": "0755"}
+    surface.server.on("POST", ".*/fs", answer(200, {"path": "/a", "bytes": 1}))
+    fs.write("/a", "x", mode="0600", append=True)
+    appended = surface.server.calls[-1]
+    assert (appended.method, appended.query) == ("POST", {"path": "/a", "mode": "0600"})
+    for bad, error in ((0o10000, ValueError), ("rw", ValueError), (-1, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="mode"):
+            fs.write("/a", "x", mode=bad)
+    more = {"symbolic": "-rw-r-----", "owner": "ann", "group": "staff", "permissions": "0640", "mode": "f", "name": "a"}
+    surface.server.on("GET", ".*/fs/stat", answer(200, more))
+    info = fs.stat("/a")
+    assert (info.symbolic, info.owner, info.group, info.path) == ("-rw-r-----", "ann", "staff", "/a")
+
+
+def test_an_append_is_not_sent_twice(fs: Any, surface: Surface) -> None:
+    fs.write("/a", "x")
+    surface.server.on("POST", ".*/fs", lambda *_: None)  # done, and the connection breaks
+    surface.server.calls.clear()
+    with pytest.raises(APIConnectionError):
+        fs.write("/a", "x", append=True)
+    assert len(surface.server.calls) == 1
 
 
 def test_changes(fs: Any, surface: Surface) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, List
 
 import pytest
@@ -104,7 +106,7 @@ def test_get_list_and_filters(surface: Surface) -> None:
     assert [s.id for s in surface.Sandbox.list(status="paused", **where)] == ["sb_2"]
     assert [s.id for s in surface.Sandbox.list({"who": "me"}, limit=1, **where)] == ["sb_1"]
     assert surface.Sandbox.list({"who": "you"}, **where) == []
-    assert surface.server.calls[-1].query == {"metadata.who": "you"}
+    assert surface.server.calls[-1].query == {"metadata.who": "you", "limit": "500"}
     with pytest.raises(ValueError, match="sandbox id"):
         surface.Sandbox.get("", **where)
 
@@ -293,7 +295,7 @@ def test_a_process_in_the_background(surface: Surface) -> None:
     p.send_stdin("ü", close=True)
     assert surface.server.sent("POST", "/stdin")[0].body == "ü".encode()
     assert len(surface.server.sent("DELETE", "/stdin")) == 1
-    p.send_signal("TERM")
+    p.signal("TERM")
     assert surface.server.sent("POST", "/signal")[0].json == {"signal": "TERM"}
     p.kill()
     with pytest.raises(CommandError):
@@ -314,6 +316,78 @@ def test_a_command_with_callbacks(surface: Surface) -> None:
     assert surface.server.sent("POST", "/stdin")[0].body == b"input"
 
 
+def test_a_process_in_the_background_remembers_how_it_is_waited_for(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 3, "reason": "exited"})
+    seen: List[str] = []
+    p = surface.sandbox().commands.run("x", background=True, check=True, on_stdout=seen.append, stdin=b"\xff")
+    assert surface.server.sent("POST", "/stdin")[0].body == b"\xff" and surface.server.sent("DELETE", "/stdin")
+    assert [e.type for e in p] == ["started", "stdout", "stderr", "stdout", "exit"] and seen == []
+    with pytest.raises(CommandError):
+        p.wait()
+    assert seen == ["a\n", "b\n"]
+    assert p.wait(check=False).exit_code == 3
+
+
+def test_input_of_any_size_and_kind(surface: Surface, tmp_path: Path) -> None:
+    process_routes(surface, {"exit_code": 0, "reason": "exited"})
+    sb = surface.sandbox()
+    big = os.urandom(3_000_000)
+    (tmp_path / "big").write_bytes(big)
+    with open(tmp_path / "big", "rb") as file:
+        for given, sent in ((big, big), (file, big), ("ü" * 1_500_000, ("ü" * 1_500_000).encode())):
+            surface.server.calls.clear()
+            assert sb.exec("x", stdin=given).stdout == "a\nb\n"
+            assert surface.server.sent("POST", "/stdin")[0].body == sent
+            assert surface.server.sent("POST", "/processes")[0].json["stdin"] is True
+            assert len(surface.server.sent("DELETE", "/stdin")) == 1
+    with pytest.raises(TypeError, match="data"):
+        sb.exec("x", stdin=3)
+
+
+def test_input_that_a_command_does_not_read_is_no_error(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 0, "reason": "exited"})
+    surface.server.on("POST", ".*/stdin", answer(409, {"error": "it no longer reads", "code": "conflict"}))
+    assert surface.sandbox().exec("x", stdin=b"unread").exit_code == 0
+    with pytest.raises(ConflictError):
+        surface.sandbox().commands.connect(7).send_stdin("unread")
+
+
+def test_a_command_whose_input_cannot_be_had_is_killed(surface: Surface) -> None:
+    class Broken:
+        def read(self, size: int = -1) -> bytes:
+            if size == 0:
+                return b""
+            raise OSError("the disk is gone")
+
+    process_routes(surface, {"exit_code": 137, "reason": "killed", "signal": "SIGKILL"})
+    with pytest.raises(OSError, match="^the disk is gone"):
+        surface.sandbox().exec("x", stdin=Broken())
+    assert surface.server.sent("DELETE", "/processes/7")
+
+
+def test_a_callback_that_raises_leaves_no_command_behind(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 0, "reason": "exited"})
+    with pytest.raises(ZeroDivisionError):
+        surface.sandbox().commands.run("x", on_stdout=lambda _: 1 / 0)
+    assert len(surface.server.sent("DELETE", "/processes/7")) == 1
+
+
+def test_why_a_command_ended(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 137, "reason": "oom", "signal": "SIGKILL"})
+    p = surface.sandbox().commands.connect(7)
+    assert (p.wait().reason, p.wait().signal) == ("oom", "SIGKILL")
+    with pytest.raises(CommandError, match="out of memory"):
+        p.wait(check=True)
+
+
+def test_a_command_that_fails_keeps_its_output(surface: Surface) -> None:
+    body = {"error": "the sandbox has ended", "code": "conflict", "stdout": "so far", "stderr": "and this"}
+    surface.server.on("POST", ".*/exec", answer(409, body))
+    with pytest.raises(ConflictError) as caught:
+        surface.sandbox().exec("x")
+    assert (caught.value.stdout, caught.value.stderr) == ("so far", "and this")
+
+
 def test_a_process_ended_by_its_deadline(surface: Surface) -> None:
     process_routes(surface, {"exit_code": 137, "reason": "timeout"})
     with pytest.raises(SandboxTimeout, match="deadline") as caught:
@@ -332,7 +406,7 @@ def test_waiting_a_while_for_a_process(surface: Surface) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"background": True, "check": True}, {"stdin": True}, {"tag": "a"}, {"timeout": 1, "timeout_seconds": 1}],
+    [{"stdin": True}, {"tag": "a"}, {"timeout": 1, "timeout_seconds": 1}],
 )
 def test_options_that_do_not_go_together(surface: Surface, options: Any) -> None:
     with pytest.raises(TypeError):
@@ -403,6 +477,27 @@ def test_an_answer_that_is_no_json(surface: Surface) -> None:
 def test_a_wrong_key_says_what_to_do(surface: Surface) -> None:
     with pytest.raises(AuthError, match="PANDASTACK_API_KEY"):
         surface.Client(surface.server.url, "pds_wrong").me()
+
+
+def test_lists_come_page_by_page(surface: Surface) -> None:
+    names = [f"sb_{n}" for n in range(1200)]
+
+    def page(call: Any) -> Any:
+        start = int(call.query.get("cursor", 0))
+        end = start + int(call.query["limit"])
+        more = {"x_next_cursor": str(end)} if end < len(names) else {}
+        return answer(200, [{"id": name, "status": "running"} for name in names[start:end]], **more)
+
+    surface.server.on("GET", "/v1/sandboxes", page)
+    client = surface.client()
+    for limit, pages in ((None, 3), (1200, 3), (500, 1), (501, 2), (1, 1), (5000, 3)):
+        surface.server.calls.clear()
+        assert [sb.id for sb in client.sandboxes.list(status="running", limit=limit)] == names[:limit], limit
+        assert len(surface.server.calls) == pages, limit
+        assert all(call.query["status"] == "running" for call in surface.server.calls)
+    for wrong, kind in ((0, ValueError), ("5", TypeError)):
+        with pytest.raises(kind, match="limit"):
+            client.sandboxes.list(limit=wrong)
 
 
 def test_what_may_be_sent_twice_is_repeated_over_a_broken_connection(surface: Surface) -> None:

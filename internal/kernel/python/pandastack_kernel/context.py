@@ -51,13 +51,18 @@ class Context:
                     describe_failure(error)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = kept
 
-    def live(self, control: int, sync: int, out: int, err: int) -> int:
-        """Run as a context on these descriptors until the agent closes control. Returns the exit status."""
+    def live(self, control: int, sync: int, out: int, err: int, *, rehearse: bool) -> int:
+        """Run as a context on these descriptors until the agent closes control. Returns the exit status.
+
+        Args:
+            rehearse: for a spare, which has the time: a context that somebody waits for would only be later.
+        """
         os.setsid()
         self._take(control, sync, out, err)
-        self._interrupts.install()
-        self._streams.restore()
-        self._rehearse()
+        self._limit.open()
+        self._put_back()
+        if rehearse:
+            self._rehearse()
         self._link.mute = False
         while True:
             frame = self._link.receive()
@@ -73,6 +78,8 @@ class Context:
                 self._rehearse()
                 self._link.mute = False
                 self._link.send({"op": "rehearsed"})
+            elif frame["op"] == "interrupt":
+                self._link.interrupted = frame["id"]  # of a cell that is on its way, or has ended
             elif frame["op"] == "reseed":
                 randomness.reseed(base64.b64decode(frame["entropy"]))
 
@@ -104,28 +111,29 @@ class Context:
                 sys.path.insert(1, folder)
         cwd = frame.get("cwd") or "/"
         try:
-            os.makedirs(cwd, exist_ok=True)
-            os.chdir(cwd)
+            _enter(cwd)
             os.environ["PWD"] = cwd
         except OSError as error:
             warnings.append(f"cwd {cwd}: {error.strerror}")
             os.chdir("/")
         if frame.get("reseed"):
             randomness.reseed(base64.b64decode(frame.get("entropy") or ""))
-        self._limit.set(int(frame.get("rlimit_as") or 0))
+        self._limit.set(int(frame.get("memory_limit") or 0))
         self._spawning.awake = True
-        self._link.send({"op": "ready", **({"warnings": warnings} if warnings else {})})
+        ready = {"op": "ready", "next": self._shell.execution_count}
+        self._link.send({**ready, **({"warnings": warnings} if warnings else {})})
 
     def _run(self, run: str, code: str) -> None:
-        self._restore_descriptors()
-        self._streams.restore()
+        """Run a cell. A system call is dear here: what can wait until the agent has its answer comes after the end."""
         self._link.new_cell()
         self._outbox.begin(run)
-        self._interrupts.install()
+        count = self._shell.execution_count
         error: BaseException | None = None
         try:
             self._interrupts.armed = True
-            self._link.send({"op": "started", "id": run, "count": self._shell.execution_count})
+            if self._link.interrupts(run):  # asked for before there was anything that SIGINT could stop
+                self._interrupts.disarm()
+                raise KeyboardInterrupt
             error = self._cell(code)
         except BaseException as raised:  # an interrupt between the user's code and ours
             error = raised
@@ -141,8 +149,15 @@ class Context:
         frame = self._end_frame(run, error)
         self._streams.flush()
         _flush_c()
-        self._link.send(frame)
+        self._link.send({**frame, "count": count, "next": self._shell.execution_count})
+        self._put_back()
         self._limit.apply()
+
+    def _put_back(self) -> None:
+        """Make descriptors, streams and SIGINT what the next cell expects, whatever the last one did to them."""
+        self._restore_descriptors()
+        self._streams.restore()
+        self._interrupts.install()
 
     def _cell(self, code: str) -> BaseException | None:
         shell = self._shell
@@ -192,7 +207,7 @@ class Context:
 
     def _rehearse(self) -> None:
         """Act a first message and first cells for nobody, so that the real ones find their pages touched."""
-        frame = {"op": "init", "cwd": os.getcwd(), "envs": {}, "reseed": True, "entropy": "AAAA", "rlimit_as": 0}
+        frame = {"op": "init", "cwd": os.getcwd(), "envs": {}, "reseed": True, "entropy": "AAAA", "memory_limit": 0}
         with self._forgetting(), randomness.kept():
             self._init(json.loads(encode(frame)))
             for code in warmup.REHEARSAL:
@@ -219,6 +234,15 @@ class Context:
         shell.last_execution_succeeded = True
         shell.compile._filename_map.clear()
         shell.shown_error = None
+
+
+def _enter(folder: str) -> None:
+    """Change to a folder, which is made if it is missing."""
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        os.makedirs(folder, exist_ok=True)
+        os.chdir(folder)
 
 
 _libc = ctypes.CDLL(None)

@@ -35,6 +35,7 @@ class Link:
         self._received = bytearray()
         self.last = _NOTHING
         self.mute = True
+        self.interrupted = ""  # the cell that the agent last asked to interrupt
 
     @property
     def connected(self) -> bool:
@@ -80,16 +81,39 @@ class Link:
 
     def receive(self) -> dict[str, Any] | None:
         """The next frame, or None when the agent has closed the line."""
-        if not self._fill(4):
-            return None
-        (length,) = struct.unpack(">I", self._received[:4])
-        if length > FRAME_LIMIT:
-            raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
-        if not self._fill(4 + length):
+        while (frame := self._next()) is None:
+            if not self._fill():
+                return None
+        return frame
+
+    def _next(self) -> dict[str, Any] | None:
+        """Take the next frame out of what has been received, if it is whole."""
+        length = self._awaited()
+        if length < 0 or len(self._received) < 4 + length:
             return None
         body = bytes(self._received[4 : 4 + length])
         del self._received[: 4 + length]
         return json.loads(body)
+
+    def _awaited(self) -> int:
+        """The length of the frame that has begun to come, -1 if that is not known yet."""
+        if len(self._received) < 4:
+            return -1
+        (length,) = struct.unpack(">I", self._received[:4])
+        if length > FRAME_LIMIT:
+            raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
+        return length
+
+    def interrupts(self, run: str) -> bool:
+        """Whether the agent has asked to interrupt this cell, which it is about to run, looking at what has come by now."""
+        if self._control is not None and not self.mute:
+            try:
+                self._received += self._control.recv(64 << 10, socket.MSG_DONTWAIT)
+            except OSError:  # nothing is there, or the agent has gone, which receive() will see
+                pass
+            while (frame := self._next()) is not None:
+                self.interrupted = frame["id"]  # no other op comes while a cell runs
+        return self.interrupted == run
 
     def new_cell(self) -> None:
         """Nothing was written yet, so the first write needs no order."""
@@ -123,17 +147,14 @@ class Link:
         except OSError:
             pass  # the agent is gone; its end of the control socket says so too
 
-    def _fill(self, count: int) -> bool:
+    def _fill(self) -> bool:
         assert self._control is not None
-        while len(self._received) < count:
-            try:
-                chunk = self._control.recv(64 << 10 if count < 64 << 10 else 1 << 20)
-            except ConnectionError:
-                return False
-            if not chunk:
-                return False
-            self._received += chunk
-        return True
+        try:
+            chunk = self._control.recv(64 << 10 if self._awaited() < 64 << 10 else 1 << 20)
+        except ConnectionError:
+            return False
+        self._received += chunk
+        return bool(chunk)
 
 
 def encode(frame: dict[str, Any]) -> bytes:

@@ -11,6 +11,8 @@ from .link import high_descriptor
 #: Room that the kernel itself always keeps, so that it can format the MemoryError and run `del big` afterwards.
 RESERVE = 64 << 20
 
+_PAGE = resource.getpagesize()
+
 
 class MemoryLimit:
     """RLIMIT_AS of this process. Lifted around everything that starts another program, which may need far more."""
@@ -20,22 +22,35 @@ class MemoryLimit:
         self._now = resource.RLIM_INFINITY
         self._lifted = 0
         self._statm = -1
+        self._hard = resource.RLIM_INFINITY
+
+    def open(self) -> None:
+        """Get ready to see what this process has mapped; once in each process."""
+        self._statm = high_descriptor(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
 
     def set(self, size: int) -> None:
-        """Limit the address space to ``size`` bytes; 0 takes the limit away."""
-        self._limit = size
-        if size and self._statm < 0:
-            self._statm = high_descriptor(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
+        """Limit what can come into use to ``size`` bytes in all; 0 takes the limit away.
+
+        What is mapped by now and not in use, which is most of what the imports have mapped, does not count.
+        """
+        self._limit = 0
         if size:
-            self.apply()
+            mapped, used = self._sizes()
+            self._limit = size + mapped - used
+            self._set(max(self._limit, mapped + RESERVE))
         else:
             self._set(resource.RLIM_INFINITY)
 
     def apply(self) -> None:
-        """Set the limit for the next cell: at least what is in use plus a reserve, or not even ``del`` would run."""
+        """Set the limit for the next cell: at least what is mapped plus a reserve, or not even ``del`` would run."""
         if self._limit:
-            used = int(os.pread(self._statm, 64, 0).split()[0]) * resource.getpagesize()
-            self._set(max(self._limit, used + RESERVE))
+            mapped, _ = self._sizes()
+            self._set(max(self._limit, mapped + RESERVE))
+
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes that are mapped, and those of them in use."""
+        mapped, used = os.pread(self._statm, 64, 0).split()[:2]
+        return int(mapped) * _PAGE, int(used) * _PAGE
 
     def lift(self) -> None:
         """Take the limit away until the next :meth:`apply`."""
@@ -43,9 +58,19 @@ class MemoryLimit:
             self._set(resource.RLIM_INFINITY)
 
     def _set(self, size: int) -> None:
-        if size != self._now:  # a system call each is worth saving
-            _set_soft(size)
-            self._now = size
+        if size == self._now:  # a system call is worth saving
+            return
+        try:
+            self._set_soft(size)
+        except (ValueError, OSError):  # the user's code has lowered the hard limit
+            _, self._hard = resource.getrlimit(resource.RLIMIT_AS)
+            self._set_soft(size)
+        self._now = size
+
+    def _set_soft(self, size: int) -> None:
+        if self._hard != resource.RLIM_INFINITY and (size == resource.RLIM_INFINITY or size > self._hard):
+            size = self._hard
+        resource.setrlimit(resource.RLIMIT_AS, (size, self._hard))
 
     def __enter__(self) -> None:
         self._lifted += 1
@@ -58,9 +83,3 @@ class MemoryLimit:
         if self._limit and self._lifted == 0:
             self._set(self._before)
 
-
-def _set_soft(size: int) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY and (size == resource.RLIM_INFINITY or size > hard):
-        size = hard
-    resource.setrlimit(resource.RLIMIT_AS, (size, hard))

@@ -111,7 +111,7 @@ class Zygote:
                 raise ValueError(f"unknown op {message.get('op')!r}")
             if len(descriptors) != 4:
                 raise ValueError(f"a fork needs 4 descriptors, {len(descriptors)} came")
-            pid = self._fork(*descriptors)
+            pid = self._fork(*descriptors, ahead=bool(message.get("ahead")))
         except Exception as error:
             self.send({"op": "fork_failed", "id": token, "error": f"{type(error).__name__}: {error}"})
         else:
@@ -121,7 +121,7 @@ class Zygote:
                 os.close(fd)
         return True
 
-    def _fork(self, control: int, sync: int, out: int, err: int) -> int:
+    def _fork(self, control: int, sync: int, out: int, err: int, *, ahead: bool) -> int:
         pid = os.fork()
         if pid:
             self._children.add(pid)
@@ -133,7 +133,7 @@ class Zygote:
             self._agent.close()
             os.close(self._woken)
             os.close(self._waker)
-            status = self._context.live(control, sync, out, err)
+            status = self._context.live(control, sync, out, err, rehearse=ahead)
         except BaseException:
             import traceback
 

@@ -27,7 +27,7 @@ PATIENCE = 120.0  # seconds after which a test fails; nothing is expected to tak
 class Event:
     """One thing that a context did, in the order the agent saw it."""
 
-    kind: str  # started, stdout, stderr, result, end, ready
+    kind: str  # stdout, stderr, result, end, ready, rehearsed
     text: str = ""
     frame: dict[str, Any] = field(default_factory=dict)
 
@@ -136,11 +136,11 @@ class Zygote:
             raise EOFError("the zygote ended")
         return json.loads(body)
 
-    def fork(self, token: str = "t") -> Context:
+    def fork(self, token: str = "t", *, ahead: bool = True) -> Context:
         context = Context(self)
         descriptors = array.array("i", context.handed)
         self.socket.sendmsg(
-            [json.dumps({"op": "fork", "id": token}).encode()],
+            [json.dumps({"op": "fork", "id": token, "ahead": ahead}).encode()],
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
         )
         message = self._until(lambda message: message["op"] in ("forked", "fork_failed"))
@@ -198,8 +198,12 @@ class Context:
             os.close(fd)
 
     def send(self, frame: dict[str, Any]) -> None:
-        body = json.dumps(frame).encode()
-        self.control.sendall(struct.pack(">I", len(body)) + body)
+        self.send_all([frame])
+
+    def send_all(self, frames: list[dict[str, Any]]) -> None:
+        """Send several frames that arrive together."""
+        bodies = [json.dumps(frame).encode() for frame in frames]
+        self.control.sendall(b"".join(struct.pack(">I", len(body)) + body for body in bodies))
 
     def init(
         self,
@@ -207,7 +211,7 @@ class Context:
         envs: dict[str, str] | None = None,
         reseed: bool = False,
         entropy: bytes = b"",
-        rlimit_as: int = 0,
+        memory_limit: int = 0,
     ) -> dict[str, Any]:
         self.send(
             {
@@ -217,7 +221,7 @@ class Context:
                 "envs": envs or {},
                 "reseed": reseed,
                 "entropy": base64.b64encode(entropy).decode(),
-                "rlimit_as": rlimit_as,
+                "memory_limit": memory_limit,
             }
         )
         for event in self.events():
@@ -244,15 +248,20 @@ class Context:
     def finish(self) -> Ran:
         return Ran(list(self.events()))
 
+    def interrupt(self, run: str) -> None:
+        """Ask to end a cell, whether it has begun or not."""
+        self.send({"op": "interrupt", "id": run})
+        os.killpg(self.pid, signal.SIGINT)
+
     def run_interrupted(self, code: str, marker: str, times: int = 1) -> Ran:
         """Run a cell and interrupt it once its output holds ``marker``."""
-        self.start(code)
+        run = self.start(code)
         seen, events = "", []
         for event in self.events():
             events.append(event)
             seen += event.text
             if times and marker in seen:
-                os.killpg(self.pid, signal.SIGINT)
+                self.interrupt(run)
                 times -= 1
         return Ran(events)
 

@@ -58,7 +58,7 @@ def main() -> None:
     show("run_cell 1+1", timed(lambda: context.run("1+1"), 500))
     show("run_cell x = 1 (no result)", timed(lambda: context.run("x = 1"), 300))
     show("run_cell 1/0", timed(lambda: context.run("1/0"), 100))
-    limited = zygote.context(rlimit_as=2 << 30)
+    limited = zygote.context(memory_limit=2 << 30)
     show("run_cell 1+1 under a memory limit", timed(lambda: limited.run("1+1"), 300))
     frame = "import pandas as pd\npd.DataFrame({'a': range(5)})"
     show("first DataFrame of a context", [timed(lambda: c.run(frame), 1)[0] for c in contexts[:8]])

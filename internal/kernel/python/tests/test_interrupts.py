@@ -49,6 +49,23 @@ def test_between_cells_it_is_ignored(context):
         assert context.run("1").text == "1"
 
 
+@pytest.mark.parametrize("first", ["run", "interrupt"])
+def test_one_that_comes_before_the_cell_has_begun_is_not_lost(context, first):
+    context.run("began = False")
+    run = {"op": "run", "id": "early", "code": "began = True\nwhile True: pass"}
+    interrupt = {"op": "interrupt", "id": "early"}
+    context.send_all([run, interrupt] if first == "run" else [interrupt, run])
+    assert context.finish().end["error_name"] == "KeyboardInterrupt"
+    assert context.run("began").text == "False"
+
+
+def test_one_for_a_cell_that_has_ended_stops_no_other(context):
+    run = context.start("1")
+    context.finish()
+    context.interrupt(run)
+    assert context.run("import time; time.sleep(0.01); 2").text == "2"
+
+
 def test_a_cell_that_ignored_it_does_not_protect_the_next(context):
     context.run("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)")
     assert context.run_interrupted("print('go', flush=True)\nwhile True: pass", "go").end["error_name"] == "KeyboardInterrupt"

@@ -108,8 +108,7 @@ def test_a_spare_that_rehearsed_again_is_as_fresh_as_before(zygote):
     spare.rehearse()
     spare.init(cwd="/tmp")
     ran = spare.run("In, Out, len(dir())")
-    first = [event.frame for event in ran.events if event.kind == "started"]
-    assert first[0]["count"] == 1
+    assert ran.end["count"] == 1
     fresh = zygote.context()
     assert ran.text == fresh.run("In, Out, len(dir())").text
     assert ran.stdout == ran.stderr == ""
@@ -119,15 +118,28 @@ def test_a_spare_that_rehearsed_again_is_as_fresh_as_before(zygote):
 
 def test_the_rehearsal_of_a_spare_leaves_no_trace(context):
     ran = context.run("(In, Out, _, __, _i, sorted(k for k in globals() if not k.startswith('_')))")
-    assert ran.events[0].frame["count"] == 1
+    assert ran.end["count"] == 1
     assert ran.text is not None
     code, names = ran.text.split("[", 1)[1].split("]", 1)[0], ran.text
     assert code.startswith("''")
     assert "{}" in names and "'f'" not in names and "'sys'" not in names
 
 
+def test_one_that_was_not_forked_ahead_is_like_a_spare(zygote):
+    texts = []
+    for ahead in (True, False):
+        context = zygote.fork(ahead=ahead)
+        context.init(cwd="/tmp")
+        ran = context.run("import os; In, Out, sorted(globals()), os.getcwd()")
+        texts.append(ran.text)
+        assert ran.end["count"] == 1 and ran.stdout == ran.stderr == ""
+        assert context.run("import subprocess; subprocess.run('echo child', shell=True);").stdout == "child\n"
+        context.close()
+    assert texts[0] == texts[1]
+
+
 def test_counts_go_up(context):
-    assert [context.run("0").events[0].frame["count"] for _ in range(3)] == [1, 2, 3]
+    assert [(end["count"], end["next"]) for end in (context.run("0").end for _ in range(3))] == [(1, 2), (2, 3), (3, 4)]
 
 
 def test_contexts_share_nothing(zygote):
@@ -179,5 +191,5 @@ def test_no_module_of_the_kernel_starts_a_thread(context):
 @pytest.mark.parametrize("name", ["PROTOCOL.md"])
 def test_the_protocol_is_written_down(name):
     text = (Path(__file__).resolve().parent.parent / name).read_text()
-    for op in ("ready", "fork", "init", "run", "started", "result", "end", "reseed"):
+    for op in ("ready", "fork", "init", "run", "interrupt", "result", "end", "reseed"):
         assert f'"op":"{op}"' in text

@@ -30,6 +30,27 @@ def moment(name: str, value: Any) -> str:
     return value.astimezone(timezone.utc).isoformat()
 
 
+def unicode(name: str, value: Any) -> str:
+    """A str that can go into JSON: no bytes of a name that is not UTF-8."""
+    try:
+        text(name, value).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be UTF-8 here, not {value!r}; use a command for such a name") from None
+    return str(value)
+
+
+def permissions(name: str, value: Any) -> str:
+    """Permissions as the API has them: 0o644 and "0644" are "0644"."""
+    if isinstance(value, str):
+        try:
+            value = int(text(name, value), 8)
+        except ValueError:
+            raise ValueError(f"{name} must be octal, such as '0644', not {value!r}") from None
+    if whole(name, value, least=0) > 0o7777:
+        raise ValueError(f"{name} must be at most 0o7777, not {oct(value)}")
+    return format(value, "04o")
+
+
 def seconds(name: str, value: Any) -> float:
     """A finite number of seconds above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

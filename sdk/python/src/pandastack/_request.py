@@ -15,6 +15,8 @@ Upload = Union[BinaryIO, TextIO]
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0  # of an ordinary call
 QUIET_SECONDS = 60.0  # between two pieces of a stream; the server sends a comment every 15 s
+FEED_SECONDS = 1.0  # for input that is still on its way when the process has ended
+LONG_SECONDS = 24 * 3600.0  # for input, which a program may take its time to read
 CHUNK = 256 * 1024
 USER_AGENT = f"pandastack-python/{VERSION}"
 
@@ -46,7 +48,10 @@ class Request:
 
     def target(self, prefix: str) -> str:
         pairs = [(name, value) for name, value in self.query if value is not None]
-        return prefix + self.path + ("?" + urlencode(pairs, quote_via=quote, safe="/") if pairs else "")
+        if not pairs:
+            return prefix + self.path
+        # Surrogates are bytes of a name that is not UTF-8, as in os.fsdecode.
+        return f"{prefix}{self.path}?{urlencode(pairs, quote_via=quote, safe='/', errors='surrogateescape')}"
 
     def encoded(self) -> Tuple[Optional[bytes], Optional[Upload], Dict[str, str]]:
         """The body as bytes or as a file, and the headers that go with it."""
@@ -116,10 +121,21 @@ def body_size(file: Upload) -> Optional[int]:
     return end - here
 
 
-def read_piece(file: Upload) -> bytes:
-    """The next piece of a file; text is encoded as UTF-8."""
-    piece = file.read(CHUNK)
-    return piece.encode("utf-8") if isinstance(piece, str) else bytes(piece or b"")
+class Source:
+    """A file that is being sent. `error` is why it could not be read, which is not the connection's fault."""
+
+    def __init__(self, file: Upload) -> None:
+        self._file = file
+        self.error: Optional[BaseException] = None
+
+    def piece(self) -> bytes:
+        """The next piece of it; text is encoded as UTF-8."""
+        try:
+            piece = self._file.read(CHUNK)
+            return piece.encode("utf-8") if isinstance(piece, str) else bytes(piece or b"")
+        except BaseException as error:
+            self.error = error
+            raise
 
 
 def _peek(file: Upload) -> Any:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Dict, List, Optional, Union
 
 from . import _checks as check
-from ._request import ANSWER_SECONDS, QUIET_SECONDS, Request, Upload, segment
+from ._request import ANSWER_SECONDS, LONG_SECONDS, QUIET_SECONDS, Request, Upload, segment
 
 Command = Union[str, List[str]]
 
@@ -83,14 +83,16 @@ def get_sandbox(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id), repeatable=True)
 
 
-def list_sandboxes(metadata: Optional[Dict[str, str]], status: Optional[str], limit: Optional[int]) -> Request:
+def list_sandboxes(
+    metadata: Optional[Dict[str, str]], status: Optional[str], limit: int, cursor: Optional[str]
+) -> Request:
     request = Request("GET", "/sandboxes", repeatable=True)
     for key, value in check.strings("metadata", metadata or {}).items():
         request.query.append((f"metadata.{key}", value))
     if status is not None:
         request.query.append(("status", check.text("status", status)))
-    if limit is not None:
-        request.query.append(("limit", str(check.whole("limit", limit))))
+    request.query.append(("limit", str(limit)))
+    request.query.append(("cursor", cursor))
     return request
 
 
@@ -245,12 +247,8 @@ def signal_process(sandbox_id: str, pid: int, signal: Union[str, int]) -> Reques
     return Request("POST", _process(sandbox_id, pid, "/signal"), body={"signal": word})
 
 
-def write_stdin(sandbox_id: str, pid: int, data: Union[str, bytes]) -> Request:
-    if isinstance(data, str):
-        data = data.encode("utf-8")
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
-    return Request("POST", _process(sandbox_id, pid, "/stdin"), body=bytes(data))
+def write_stdin(sandbox_id: str, pid: int, data: Union[str, bytes, bytearray, memoryview, Upload]) -> Request:
+    return Request("POST", _process(sandbox_id, pid, "/stdin"), body=_content(data), read_seconds=LONG_SECONDS)
 
 
 def close_stdin(sandbox_id: str, pid: int) -> Request:
@@ -373,20 +371,31 @@ def read_file(sandbox_id: str, path: str) -> Request:
     return _fs(sandbox_id, "GET", "", path, read_seconds=QUIET_SECONDS, repeatable=True, accept="*/*")
 
 
-def write_file(sandbox_id: str, path: str, data: Union[str, bytes, bytearray, memoryview, Upload]) -> Request:
-    body: Union[bytes, Upload]
+def _content(data: Union[str, bytes, bytearray, memoryview, Upload]) -> Union[bytes, Upload]:
     if isinstance(data, str):
-        body = data.encode("utf-8")
-    elif isinstance(data, (bytes, bytearray, memoryview)):
-        body = bytes(data)
-    elif callable(getattr(data, "read", None)):
-        body = data
-    else:
-        raise TypeError(f"data must be str, bytes or an open file, not {type(data).__name__}")
-    # A file that was read to its end can't be read again, so it isn't sent twice.
-    return _fs(
-        sandbox_id, "PUT", "", path, body=body, read_seconds=QUIET_SECONDS, repeatable=isinstance(body, bytes)
-    )
+        return data.encode("utf-8")
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    if callable(getattr(data, "read", None)):
+        return data
+    raise TypeError(f"data must be str, bytes or an open file, not {type(data).__name__}")
+
+
+def write_file(
+    sandbox_id: str,
+    path: str,
+    data: Union[str, bytes, bytearray, memoryview, Upload],
+    mode: Union[None, int, str],
+    append: bool,
+) -> Request:
+    body = _content(data)
+    # A file that was read to its end can't be read again, and what was appended is there: neither is sent twice.
+    again = isinstance(body, bytes) and not check.flag("append", append)
+    method = "POST" if append else "PUT"  # an HTTP client may send a PUT again by itself
+    request = _fs(sandbox_id, method, "", path, body=body, read_seconds=QUIET_SECONDS, repeatable=again)
+    if mode is not None:
+        request.query.append(("mode", check.permissions("mode", mode)))
+    return request
 
 
 def remove_file(sandbox_id: str, path: str, recursive: bool) -> Request:
@@ -400,16 +409,19 @@ def stat_file(sandbox_id: str, path: str) -> Request:
     return _fs(sandbox_id, "GET", "/stat", path, repeatable=True)
 
 
-def list_dir(sandbox_id: str, path: str) -> Request:
-    return _fs(sandbox_id, "GET", "/dir", path, repeatable=True)
+def list_dir(sandbox_id: str, path: str, after: str = "") -> Request:
+    request = _fs(sandbox_id, "GET", "/dir", path, read_seconds=QUIET_SECONDS, repeatable=True)
+    if after:
+        request.query.append(("after", after))
+    return request
 
 
 def make_dir(sandbox_id: str, path: str) -> Request:
-    return Request("POST", _sandbox(sandbox_id, "/fs/dir"), body={"path": check.text("path", path)}, repeatable=True)
+    return Request("POST", _sandbox(sandbox_id, "/fs/dir"), body={"path": check.unicode("path", path)}, repeatable=True)
 
 
 def move_file(sandbox_id: str, source: str, target: str, overwrite: bool) -> Request:
-    body: Dict[str, Any] = {"from": check.text("source", source), "to": check.text("target", target)}
+    body: Dict[str, Any] = {"from": check.unicode("source", source), "to": check.unicode("target", target)}
     if check.flag("overwrite", overwrite):
         body["overwrite"] = True
     return Request("POST", _sandbox(sandbox_id, "/fs/move"), body=body)

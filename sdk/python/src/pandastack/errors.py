@@ -37,6 +37,7 @@ class PandastackError(Exception):
         request_id: finds the line in the server's log, None when it gave none.
         retry_after: seconds to wait before another try, None when the server did not say.
         response: the decoded body of the answer (a dict), or its text, or None.
+        stdout, stderr: what a command had written when it failed (str), "" otherwise.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class PandastackError(Exception):
         request_id: Optional[str] = None,
         retry_after: Optional[float] = None,
         response: Any = None,
+        stdout: str = "",
+        stderr: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -60,6 +63,8 @@ class PandastackError(Exception):
         self.request_id = request_id
         self.retry_after = retry_after
         self.response = response
+        self.stdout = stdout
+        self.stderr = stderr
 
     def __str__(self) -> str:
         text = self.message
@@ -101,16 +106,7 @@ class CapacityError(ServerError):
 
 
 class SandboxTimeout(PandastackError, TimeoutError):
-    """A command did not end within its deadline.
-
-    Attributes:
-        stdout, stderr: what it had written by then (str).
-    """
-
-    def __init__(self, message: str, *, stdout: str = "", stderr: str = "", **details: Any) -> None:
-        super().__init__(message, **details)
-        self.stdout = stdout
-        self.stderr = stderr
+    """A command did not end within its deadline; `stdout` and `stderr` are what it had written by then."""
 
 
 class CommandError(PandastackError):
@@ -122,10 +118,8 @@ class CommandError(PandastackError):
     """
 
     def __init__(self, message: str, *, exit_code: int, stdout: str = "", stderr: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, stdout=stdout, stderr=stderr)
         self.exit_code = exit_code
-        self.stdout = stdout
-        self.stderr = stderr
 
 
 class APIConnectionError(PandastackError, ConnectionError):
@@ -178,9 +172,7 @@ def error_from_response(
         message = text.strip()[:2000] or f"the server answered {status} with no words"
     code = _words(details.get("code"))
     kind = _class_for(status, code, message, runs_code)
-    output: "dict[str, Any]" = {}
-    if kind is SandboxTimeout and isinstance(decoded, dict):
-        output = {name: _words(decoded.get(name)) or "" for name in ("stdout", "stderr")}
+    output = {name: _words(details.get(name)) or "" for name in ("stdout", "stderr")}
     return kind(
         message,
         status_code=status,

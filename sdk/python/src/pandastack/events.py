@@ -215,11 +215,11 @@ class ExecutionAssembly:
 
 
 class CommandAssembly:
-    """Puts the events of a process together into an ExecResult and the reason of its end."""
+    """Puts the events of a process together into an ExecResult."""
 
     def __init__(self) -> None:
         self._streams = {"stdout": Capture(), "stderr": Capture()}
-        self.ended: Optional[Tuple[ExecResult, str]] = None
+        self.ended: Optional[ExecResult] = None
 
     def add(self, event: Event) -> None:
         if event.type in self._streams:
@@ -227,7 +227,7 @@ class CommandAssembly:
         elif event.type == "gap" and event.stream in self._streams:
             self._streams[event.stream].gap(event.dropped)
         elif event.type == "exit":
-            self.ended = (self._finish(event.data), event.data.get("reason") or "exited")
+            self.ended = self._finish(event.data)
 
     def output(self) -> Tuple[str, str]:
         """stdout and stderr so far."""
@@ -247,4 +247,6 @@ class CommandAssembly:
             stdout_dropped=out_dropped,
             stderr_dropped=err_dropped,
             output_path=data.get("output_path") or None,
+            reason=data.get("reason") or "exited",
+            signal=data.get("signal") or None,
         )

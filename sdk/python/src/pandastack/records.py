@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
@@ -181,6 +182,8 @@ class ExecResult:
     Attributes:
         stdout, stderr: its output, always str.
         exit_code: its status; 128 + n when signal n ended it.
+        reason: why it ended: "exited", "signaled" (by what is in `signal`, such as "SIGSEGV"), "oom" (ended because the
+            sandbox ran out of memory), "killed" (through the API) or "timeout".
         duration_ms: milliseconds, None when unknown.
         truncated: True when output was left out; `stdout_dropped` and `stderr_dropped` count the bytes left out in
             the middle, `output_path` is the file in the sandbox that has the whole of it, or None.
@@ -194,6 +197,8 @@ class ExecResult:
     stdout_dropped: int = 0
     stderr_dropped: int = 0
     output_path: Optional[str] = None
+    reason: str = "exited"
+    signal: Optional[str] = None
 
     @staticmethod
     def from_wire(body: Mapping[str, Any]) -> "ExecResult":
@@ -206,6 +211,8 @@ class ExecResult:
             stdout_dropped=body.get("stdout_dropped") or 0,
             stderr_dropped=body.get("stderr_dropped") or 0,
             output_path=body.get("output_path") or None,
+            reason=body.get("reason") or "exited",
+            signal=body.get("signal") or None,
         )
 
 
@@ -218,7 +225,7 @@ class ProcessInfo:
         cmd: as it was given: a shell str, or a list of arguments.
         cwd, user: where and as whom it runs.
         running: False once it has ended.
-        exit_code: its status, None while it runs. reason: "exited", "signaled", "timeout" or "oom", else None.
+        exit_code: its status, None while it runs. reason: why it ended, as in `ExecResult`, else None.
         started_at, ended_at: aware datetimes or None.
         tag: the name it was given, or None.
     """
@@ -259,8 +266,9 @@ class FileInfo:
         name: its last part. path: the whole, absolute.
         is_dir: True for a folder.
         size: bytes.
-        mode: the kind's letter: "f", "d", "l" (link), "p", "s", "b" or "c". permissions: octal, such as "0644".
-        uid, gid: numbers of its owner and group.
+        mode: the kind's letter: "f", "d", "l" (link), "p", "s", "b" or "c".
+        permissions: octal, such as "0644". symbolic: as ls shows them, such as "-rw-r--r--".
+        uid, gid: numbers of its owner and group. owner, group: their names in the sandbox, "" without one.
         mtime: when it was last changed, an aware datetime, None when unknown.
         target: where a symbolic link points, else None.
     """
@@ -275,12 +283,17 @@ class FileInfo:
     gid: int = 0
     mtime: Optional[datetime] = None
     target: Optional[str] = None
+    symbolic: str = ""
+    owner: str = ""
+    group: str = ""
 
     @staticmethod
     def from_wire(body: Mapping[str, Any], *, folder: Optional[str] = None, path: Optional[str] = None) -> "FileInfo":
-        """`path`, or the `folder` it is in, stands in for a path that the server left out."""
+        """`path` is what was asked for, `folder` where an entry lies: they have the bytes that JSON can't show."""
         name = body.get("name") or (path or "").rstrip("/").rsplit("/", 1)[-1]
-        whole = body.get("path") or path or (folder or "").rstrip("/") + "/" + name
+        if body.get("raw_name"):
+            name = base64.b64decode(body["raw_name"]).decode("utf-8", "surrogateescape")
+        whole = path or (folder or "").rstrip("/") + "/" + name
         return FileInfo(
             name=name,
             path=whole,
@@ -292,6 +305,9 @@ class FileInfo:
             gid=body.get("gid") or 0,
             mtime=_time(body.get("modified_at")),
             target=body.get("target") or None,
+            symbolic=body.get("symbolic") or "",
+            owner=body.get("owner") or "",
+            group=body.get("group") or "",
         )
 
 

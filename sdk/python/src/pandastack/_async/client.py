@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, AsyncIterator, Callable, Dict, List, Optional
 
+from .. import _checks as check
 from .. import _routes as routes
 from .._config import find_endpoint
 from .._request import Request, Response
@@ -198,6 +199,9 @@ def shared_client(api_url: Optional[str], api_key: Optional[str]) -> AsyncClient
     return client
 
 
+PAGE = 500  # sandboxes that one answer brings
+
+
 class AsyncSandboxes:
     """The sandboxes of a server: ``client.sandboxes``."""
 
@@ -224,24 +228,31 @@ class AsyncSandboxes:
     async def list(
         self, metadata: Optional[Dict[str, str]] = None, status: Optional[str] = None, limit: Optional[int] = None
     ) -> List[Any]:
-        """The sandboxes there are, as a list of `AsyncSandbox`.
+        """The sandboxes of the key's workspace, the newest first, as a list of `AsyncSandbox`; fetched page by page.
 
         Args:
             metadata: only those that carry all of these.
             status: only those in this state, such as "running".
-            limit: at most so many.
+            limit: at most so many. Default: all.
         """
         from .sandbox import AsyncSandbox
 
-        answer = await self._client._send(routes.list_sandboxes(metadata, status, limit))
-        infos = [SandboxInfo.from_wire(body) for body in answer.items("sandboxes")]
+        left = None if limit is None else check.whole("limit", limit)
         wanted = (metadata or {}).items()
-        chosen = [  # a server that doesn't know the filters has sent all
-            info
-            for info in infos
-            if (status is None or info.status == status) and all(info.metadata.get(k) == v for k, v in wanted)
-        ]
-        return [AsyncSandbox(self._client, info) for info in chosen[:limit]]
+        chosen: List[SandboxInfo] = []
+        cursor: Optional[str] = None
+        while True:
+            size = PAGE if left is None else min(PAGE, left - len(chosen))
+            answer = await self._client._send(routes.list_sandboxes(metadata, status, size, cursor))
+            infos = [SandboxInfo.from_wire(body) for body in answer.items("sandboxes")]
+            chosen += [  # a server that doesn't know the filters has sent all
+                info
+                for info in infos
+                if (status is None or info.status == status) and all(info.metadata.get(k) == v for k, v in wanted)
+            ]
+            cursor = answer.headers.get("x-next-cursor")
+            if not cursor or left is not None and len(chosen) >= left:
+                return [AsyncSandbox(self._client, info) for info in chosen[:left]]
 
     async def delete(self, id: str) -> None:
         """Kills the sandbox with this id.

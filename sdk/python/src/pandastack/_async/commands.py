@@ -7,41 +7,59 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
 
 from .. import _checks
 from .. import _routes as routes
-from ..errors import CommandError, NotFoundError, SandboxTimeout
+from .._request import Upload
+from ..errors import CommandError, ConflictError, NotFoundError, PandastackError, SandboxTimeout
 from ..events import CommandAssembly, Event
 from ..records import ExecResult, ProcessInfo
 from .client import AsyncClient
-from .transport import call
+from .transport import beside, call
 
 Command = Union[str, List[str]]
+Input = Union[str, bytes, Upload]
+Callback = Optional[Callable[[str], Any]]
+
+INLINE_INPUT = 1 << 20  # characters of input that go with the request; more is streamed
 
 
 class AsyncProcess:
     """A command that was started in the background. It lives in the sandbox, whoever is connected.
 
+    Iterating over it gives its output as `stream` does.
+
     Attributes:
         pid: its number in the sandbox, good for `AsyncCommands.connect`.
     """
 
-    def __init__(self, client: AsyncClient, sandbox_id: str, pid: int) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        sandbox_id: str,
+        pid: int,
+        *,
+        check: bool = False,
+        on_stdout: Callback = None,
+        on_stderr: Callback = None,
+    ) -> None:
         self._client = client
         self._sandbox_id = sandbox_id
+        self._check, self._on_stdout, self._on_stderr = check, on_stdout, on_stderr
         self.pid = pid
 
     async def wait(
         self,
         timeout_seconds: Optional[float] = None,
         *,
-        check: bool = False,
-        on_stdout: Optional[Callable[[str], Any]] = None,
-        on_stderr: Optional[Callable[[str], Any]] = None,
+        check: Optional[bool] = None,
+        on_stdout: Callback = None,
+        on_stderr: Callback = None,
     ) -> ExecResult:
         """Waits for its end and returns all of its output.
 
         Args:
             timeout_seconds: how long to wait; the process goes on after that. Default: until it ends.
-            check: raise CommandError for a status other than 0.
-            on_stdout, on_stderr: called with each piece of text (str) as it comes, from the start.
+            check: raise CommandError for a status other than 0. Default: as it was started.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes, from the start. Default: those that
+                it was started with.
 
         Raises:
             SandboxTimeout: it did not end in time, or its own deadline ended it; has the output so far.
@@ -49,22 +67,20 @@ class AsyncProcess:
             NotFoundError: no such process or sandbox.
         """
         until = None if timeout_seconds is None else time.monotonic() + _checks.seconds("timeout_seconds", timeout_seconds)
+        callbacks = {"stdout": on_stdout or self._on_stdout, "stderr": on_stderr or self._on_stderr}
         assembly = CommandAssembly()
         async for event in self._events(0, until):
             assembly.add(event)
-            if event.type == "stdout":
-                await call(on_stdout, event.text)
-            elif event.type == "stderr":
-                await call(on_stderr, event.text)
+            await call(callbacks.get(event.type), event.text)
         if assembly.ended is None:
             stdout, stderr = assembly.output()
             words = f"process {self.pid} did not end within {timeout_seconds:g} s; it goes on"
             raise SandboxTimeout(words, stdout=stdout, stderr=stderr)
-        result, reason = assembly.ended
-        if reason == "timeout":
-            words = f"process {self.pid} was ended at its deadline"
+        result = assembly.ended
+        if result.reason == "timeout":
+            words = f"process {self.pid} was ended at its deadline, with all that it had started"
             raise SandboxTimeout(words, stdout=result.stdout, stderr=result.stderr)
-        return _checked(f"process {self.pid}", result, check)
+        return _checked(f"process {self.pid}", result, self._check if check is None else check)
 
     def stream(self, after: int = 0) -> AsyncIterator[Event]:
         """Its output as events (`Event` of type stdout, stderr, gap), the last one of type exit.
@@ -76,15 +92,19 @@ class AsyncProcess:
         """
         return self._events(after, None)
 
-    async def send_stdin(self, data: Union[str, bytes], *, close: bool = False) -> None:
-        """Writes to its standard input. It must have been started with ``stdin=True``.
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self.stream()
+
+    async def send_stdin(self, data: Input, *, close: bool = False) -> None:
+        """Writes to its standard input, as fast as it reads. It must have been started with ``stdin=True``.
 
         Args:
-            data: bytes, or str, which is encoded as UTF-8.
+            data: bytes; str, which is encoded as UTF-8; or an open file, which is streamed from where it stands.
             close: say afterwards that there is no more.
 
         Raises:
-            ConflictError: its standard input is closed.
+            ConflictError: its standard input is closed, or it has ended without reading all.
+            APIConnectionError: the connection broke; part of the data may have arrived.
         """
         if data:
             await self._client._send(routes.write_stdin(self._sandbox_id, self.pid, data))
@@ -95,19 +115,23 @@ class AsyncProcess:
         """Says that there is no more input."""
         await self._client._send(routes.close_stdin(self._sandbox_id, self.pid))
 
-    async def send_signal(self, signal: Union[str, int]) -> None:
-        """Sends a signal to it and its children.
+    async def signal(self, signal: Union[str, int]) -> None:
+        """Sends a signal to it and the rest of its process group.
 
         Args:
             signal: "SIGTERM", "TERM" or 15.
 
         Raises:
             NotFoundError: it is not there.
+            ConflictError: it has ended.
         """
         await self._client._send(routes.signal_process(self._sandbox_id, self.pid, signal))
 
     async def kill(self) -> None:
-        """Kills it and its children. Does nothing when it has ended."""
+        """Kills it and all of its session. Does nothing when it has ended.
+
+        What has made itself a session of its own, with `setsid`, stays.
+        """
         try:
             await self._client._send(routes.kill_process(self._sandbox_id, self.pid))
         except NotFoundError:
@@ -120,6 +144,23 @@ class AsyncProcess:
             NotFoundError: it is not there.
         """
         return ProcessInfo.from_wire((await self._client._send(routes.get_process(self._sandbox_id, self.pid))).object())
+
+    async def _feed(self, data: Input) -> None:
+        """Gives it all of its input. A program need not read it; one that can't have it all must not wait for it."""
+        try:
+            await self.send_stdin(data, close=True)
+        except ConflictError:
+            pass
+        except BaseException:
+            await self._kill_quietly()
+            raise
+
+    async def _kill_quietly(self) -> None:
+        """Kills it on the way out of another error, which is the one to be seen."""
+        try:
+            await self.kill()
+        except PandastackError:
+            pass
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(pid={self.pid}, sandbox={self._sandbox_id!r})"
@@ -150,11 +191,11 @@ class AsyncCommands:
         cwd: str = "/workspace",
         envs: Optional[Dict[str, str]] = None,
         user: Union[None, str, int] = None,
-        stdin: Union[None, str, bool] = None,
+        stdin: Union[None, bool, Input] = None,
         check: bool = False,
         tag: Optional[str] = None,
-        on_stdout: Optional[Callable[[str], Any]] = None,
-        on_stderr: Optional[Callable[[str], Any]] = None,
+        on_stdout: Callback = None,
+        on_stderr: Callback = None,
         timeout: Optional[float] = None,
     ) -> Any:
         """Runs a command.
@@ -162,14 +203,16 @@ class AsyncCommands:
         Args:
             cmd: a str for the shell (bash), or a list of arguments.
             background: return an `AsyncProcess` at once instead of waiting.
-            timeout_seconds: its deadline. Default: 60, none in the background. `timeout` means the same.
+            timeout_seconds: its deadline, which ends all of its session. Default: 60, none in the background. `timeout`
+                means the same.
             cwd: its working folder.
             envs: variables beside those of the sandbox.
             user: a name or number. Default: root.
-            stdin: text for its standard input; True (in the background) to keep it open for `send_stdin`.
-            check: raise CommandError for a status other than 0. Not in the background.
+            stdin: all of its standard input: str, bytes, or an open file, of any size; in the background that is sent
+                before this returns. True (in the background) keeps it open for `send_stdin`. Default: none.
+            check: raise CommandError for a status other than 0; in the background `wait` does.
             tag: a name for it in lists, unique while it runs. In the background.
-            on_stdout, on_stderr: called with each piece of text (str) as it comes. Not in the background.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes; in the background by `wait`.
 
         Returns:
             An `ExecResult`, or an `AsyncProcess` in the background.
@@ -187,16 +230,18 @@ class AsyncCommands:
                 raise TypeError("give timeout_seconds or timeout, not both")
             timeout_seconds = timeout
         if background:
-            if check or on_stdout is not None or on_stderr is not None:
-                raise TypeError("in the background, give check, on_stdout and on_stderr to Process.wait")
-            return await self._start(cmd, timeout_seconds, cwd, envs, user, stdin, tag)
+            keep = stdin is not None and stdin is not False
+            process = await self._start(cmd, timeout_seconds, cwd, envs, user, keep, tag)
+            process._check, process._on_stdout, process._on_stderr = check, on_stdout, on_stderr
+            if stdin is not None and not isinstance(stdin, bool):
+                await process._feed(stdin)
+            return process
         if isinstance(stdin, bool) or tag is not None:
             raise TypeError("stdin=True and tag= need background=True")
         timeout_seconds = 60 if timeout_seconds is None else timeout_seconds
         if on_stdout is None and on_stderr is None:
             return await self._exec(cmd, timeout_seconds, cwd, envs, user, stdin, check)
-        process = await self._start(cmd, timeout_seconds, cwd, envs, user, stdin or "", None)
-        return await process.wait(check=check, on_stdout=on_stdout, on_stderr=on_stderr)
+        return await self._watched(cmd, timeout_seconds, cwd, envs, user, stdin, check, on_stdout, on_stderr)
 
     async def list(self) -> List[ProcessInfo]:
         """The processes that were started through the API, ended ones for a while too."""
@@ -213,7 +258,7 @@ class AsyncCommands:
         return AsyncProcess(self._client, self._sandbox_id, pid)
 
     async def kill(self, pid: int) -> bool:
-        """Kills a process and its children.
+        """Kills a process and all of its session.
 
         Returns:
             False when there is none with this number.
@@ -231,9 +276,11 @@ class AsyncCommands:
         cwd: str,
         envs: Optional[Dict[str, str]],
         user: Union[None, str, int],
-        stdin: Optional[str],
+        stdin: Optional[Input],
         check: bool,
     ) -> ExecResult:
+        if not (stdin is None or isinstance(stdin, str) and len(stdin) <= INLINE_INPUT):
+            return await self._watched(cmd, timeout_seconds, cwd, envs, user, stdin, check, None, None)
         request = routes.exec_command(
             self._sandbox_id, cmd, timeout_seconds=timeout_seconds, cwd=cwd, envs=envs, user=user, stdin=stdin
         )
@@ -244,6 +291,33 @@ class AsyncCommands:
             raise SandboxTimeout(words, code="timeout", stdout=result.stdout, stderr=result.stderr, response=body)
         return _checked("the command", result, check)
 
+    async def _watched(
+        self,
+        cmd: Command,
+        timeout_seconds: float,
+        cwd: str,
+        envs: Optional[Dict[str, str]],
+        user: Union[None, str, int],
+        stdin: Optional[Input],
+        check: bool,
+        on_stdout: Callback,
+        on_stderr: Callback,
+    ) -> ExecResult:
+        """Runs a command as a process, with its input streamed while its output is followed."""
+        process = await self._start(cmd, timeout_seconds, cwd, envs, user, stdin is not None, None)
+        process._check, process._on_stdout, process._on_stderr = check, on_stdout, on_stderr
+        try:
+            if stdin is None:
+                return await process.wait()
+            whole: Input = stdin
+            result: ExecResult = await beside(lambda: process._feed(whole), process.wait)
+            return result
+        except (CommandError, SandboxTimeout):
+            raise
+        except BaseException:  # nobody has a handle on it any more
+            await process._kill_quietly()
+            raise
+
     async def _start(
         self,
         cmd: Command,
@@ -251,7 +325,7 @@ class AsyncCommands:
         cwd: str,
         envs: Optional[Dict[str, str]],
         user: Union[None, str, int],
-        stdin: Union[None, str, bool],
+        stdin: bool,
         tag: Optional[str],
     ) -> AsyncProcess:
         request = routes.start_process(
@@ -261,19 +335,18 @@ class AsyncCommands:
             cwd=cwd,
             envs=envs,
             user=user,
-            stdin=bool(stdin),
+            stdin=stdin,
             tag=tag,
         )
         body = (await self._client._send(request)).object()
-        process = AsyncProcess(self._client, self._sandbox_id, body["pid"])
-        if isinstance(stdin, str) and stdin:
-            await process.send_stdin(stdin, close=True)
-        return process
+        return AsyncProcess(self._client, self._sandbox_id, body["pid"])
 
 
 def _checked(what: str, result: ExecResult, checked: bool) -> ExecResult:
     if checked and result.exit_code != 0:
         tail = result.stderr.strip()[-400:]
         words = f"{what} ended with status {result.exit_code}" + (f": {tail}" if tail else "")
+        if result.reason == "oom":
+            words = f"{what} was ended because the sandbox ran out of memory"
         raise CommandError(words, exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
     return result

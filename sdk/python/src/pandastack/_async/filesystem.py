@@ -17,7 +17,10 @@ from .transport import write_piece
 
 
 class AsyncFilesystem:
-    """Files: ``sandbox.filesystem``. Paths are absolute."""
+    """Files: ``sandbox.filesystem``. Paths are absolute.
+
+    A name that is not UTF-8 is a str as `os.fsdecode` makes it, in lists and as a path.
+    """
 
     def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
         self._client = client
@@ -41,29 +44,41 @@ class AsyncFilesystem:
         """
         return (await self.read(path)).decode(encoding, errors)
 
-    async def write(self, path: str, data: Union[str, bytes, Upload]) -> WriteResult:
+    async def write(
+        self,
+        path: str,
+        data: Union[str, bytes, Upload],
+        *,
+        mode: Union[None, int, str] = None,
+        append: bool = False,
+    ) -> WriteResult:
         """Writes a file, in one step as seen from inside; missing folders are made.
 
         Args:
-            path: where to; what is there is replaced and keeps its permissions.
+            path: where to; what is there is replaced. Through a link, its target is.
             data: bytes; str, which is encoded as UTF-8; or an open file, which is streamed from where it stands.
+            mode: permissions, such as 0o755 or "0755". Default: those of what was there, 0o644 for a new file.
+            append: add to what is there; when that breaks off, it is taken back.
 
         Raises:
-            BadRequestError: a relative path, or a folder is there.
+            BadRequestError: a relative path, or no file is there.
             CapacityError: the disk is full (status 507); what was there is unchanged.
+            APIConnectionError: the connection broke; an append may have been done.
         """
-        answer = await self._client._send(routes.write_file(self._sandbox_id, path, data))
+        answer = await self._client._send(routes.write_file(self._sandbox_id, path, data, mode, append))
         return WriteResult.from_wire(answer.object() if answer.body else {"path": path})
 
-    async def upload(self, local: Union[str, Path], remote: str) -> WriteResult:
-        """Streams a local file into the sandbox.
+    async def upload(
+        self, local: Union[str, Path], remote: str, *, mode: Union[None, int, str] = None
+    ) -> WriteResult:
+        """Streams a local file into the sandbox. `mode` is as in `write`.
 
         Raises:
             OSError: the local file can't be read.
             CapacityError: the disk is full (status 507).
         """
         with open(local, "rb") as file:
-            return await self.write(remote, file)
+            return await self.write(remote, file, mode=mode)
 
     async def download(self, remote: str, local: Union[str, Path]) -> int:
         """Streams a file out of the sandbox; the local one appears when it is complete.
@@ -95,15 +110,21 @@ class AsyncFilesystem:
         return size
 
     async def list(self, path: str = "/") -> List[FileInfo]:
-        """What is in a folder, by name.
+        """What is in a folder, by name, however much it is.
 
         Raises:
             NotFoundError: there is none.
             BadRequestError: no folder.
         """
-        body = (await self._client._send(routes.list_dir(self._sandbox_id, path))).object()
-        folder = body.get("path") or path
-        return [FileInfo.from_wire(entry, folder=folder) for entry in body.get("entries") or []]
+        entries: List[FileInfo] = []
+        after = ""
+        while True:
+            body = (await self._client._send(routes.list_dir(self._sandbox_id, path, after))).object()
+            page = [FileInfo.from_wire(entry, folder=path) for entry in body.get("entries") or []]
+            entries += page
+            if not body.get("truncated") or not page:
+                return entries
+            after = page[-1].name
 
     async def stat(self, path: str) -> FileInfo:
         """What the file or folder is; a link is described itself.
@@ -129,11 +150,16 @@ class AsyncFilesystem:
         await self._client._send(routes.make_dir(self._sandbox_id, path))
 
     async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
-        """Moves or renames a file or folder.
+        """Moves or renames a file or folder, a link itself; missing folders are made.
+
+        Args:
+            target: its new place itself, not a folder to move it into.
+            overwrite: replace what is there: a file or link a file or link, a folder an empty folder.
 
         Raises:
             NotFoundError: there is none.
-            ConflictError: the target is there, and not `overwrite`.
+            ConflictError: the target is there, and not `overwrite`, or it can't be replaced by this.
+            BadRequestError: the target lies inside the folder that is moved.
         """
         await self._client._send(routes.move_file(self._sandbox_id, source, target, overwrite))
 

@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from .._config import Endpoint
-from .._request import CHUNK, CONNECT_SECONDS, Request, Response, Upload, body_size, read_piece
+from .._request import CHUNK, CONNECT_SECONDS, FEED_SECONDS, Request, Response, Source, body_size
 from ..errors import APIConnectionError
 
 
@@ -68,11 +68,13 @@ class AsyncTransport:
     async def _open(self, request: Request) -> aiohttp.ClientResponse:
         data, file, headers = request.encoded()
         body: Any = data
+        source: Optional[Source] = None
         if file is not None:
             size = await asyncio.get_running_loop().run_in_executor(None, body_size, file)
             if size is not None:
                 headers["Content-Length"] = str(size)
-            body = _pieces_of(file)
+            source = Source(file)
+            body = _pieces_of(source)
         session = self._session or await self._connect()
         try:
             return await session.request(
@@ -86,7 +88,7 @@ class AsyncTransport:
                 ),
             )
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise self._describe(error) from error
+            raise (source and source.error) or self._describe(error) from error
 
     async def _connect(self) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
@@ -130,10 +132,10 @@ def _lower(raw: aiohttp.ClientResponse) -> Dict[str, str]:
     return {name.lower(): value for name, value in raw.headers.items()}
 
 
-async def _pieces_of(file: Upload) -> AsyncIterator[bytes]:
+async def _pieces_of(source: Source) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     while True:
-        piece = await loop.run_in_executor(None, read_piece, file)
+        piece = await loop.run_in_executor(None, source.piece)
         if not piece:
             return
         yield piece
@@ -154,6 +156,20 @@ async def call(callback: Optional[Callable[[Any], Any]], value: Any) -> None:
         if inspect.isawaitable(returned):
             await returned
 
+
+
+async def beside(feed: Callable[[], Any], wait: Callable[[], Any]) -> Any:
+    """What `wait` returns, while `feed` goes on beside it. An error of `feed` counts when it has ended by then."""
+    feeding = asyncio.ensure_future(feed())
+    try:
+        result = await wait()
+        await asyncio.wait([feeding], timeout=FEED_SECONDS)
+        if feeding.done():
+            feeding.result()
+        return result  # what is left of the input is for nobody
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
 
 _shared: Dict[Any, Dict[Any, Any]] = {}
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from .. import _checks as check
 from .. import _routes as routes
+from .._request import Upload
 from ..errors import NotFoundError
 from ..execution import Execution, Result
 from ..records import ContextInfo, ExecResult, Lifecycle, SandboxInfo, SnapshotID
@@ -148,12 +149,12 @@ class Sandbox:
         api_url: Optional[str] = None,
         api_key: Optional[str] = None,
     ) -> List["Sandbox"]:
-        """The sandboxes there are.
+        """The sandboxes of the key's workspace, the newest first; fetched page by page.
 
         Args:
             metadata: only those that carry all of these.
             status: only those in this state, such as "running".
-            limit: at most so many.
+            limit: at most so many. Default: all.
         """
         return shared_client(api_url, api_key).sandboxes.list(metadata, status, limit)
 
@@ -276,18 +277,18 @@ class Sandbox:
         cwd: str = "/workspace",
         envs: Optional[Dict[str, str]] = None,
         user: Union[None, str, int] = None,
-        stdin: Optional[str] = None,
+        stdin: Union[None, str, bytes, Upload] = None,
         check: bool = False,
     ) -> ExecResult:
         """Runs a command and waits for it.
 
         Args:
             cmd: a str for the shell (bash), or a list of arguments.
-            timeout_seconds: its deadline.
+            timeout_seconds: its deadline, which ends all of its session.
             cwd: its working folder.
             envs: variables beside those of the sandbox.
             user: a name or number. Default: root.
-            stdin: text for its standard input. Default: none.
+            stdin: all of its standard input: str, bytes, or an open file, of any size. Default: none.
             check: raise CommandError for a status other than 0.
 
         Raises:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import urllib3
 from urllib3.exceptions import (
@@ -17,7 +18,7 @@ from urllib3.exceptions import (
 )
 
 from .._config import Endpoint
-from .._request import CHUNK, CONNECT_SECONDS, Request, Response, Upload, body_size, read_piece
+from .._request import CHUNK, CONNECT_SECONDS, FEED_SECONDS, Request, Response, Source, body_size
 from ..errors import APIConnectionError
 
 POOL_SIZE = 128  # connections kept; more are opened when needed
@@ -71,11 +72,13 @@ class Transport:
     def _open(self, request: Request, *, preload: bool) -> urllib3.BaseHTTPResponse:
         data, file, headers = request.encoded()
         body: Any = data
+        source: Optional[Source] = None
         if file is not None:
             size = body_size(file)
             if size is not None:
                 headers["Content-Length"] = str(size)
-            body = _pieces_of(file)
+            source = Source(file)
+            body = _pieces_of(source)
         try:
             return self._pool.urlopen(
                 request.method,
@@ -90,7 +93,7 @@ class Transport:
                 decode_content=False,
             )
         except (HTTPError, OSError, TimeoutStateError) as error:
-            raise self._describe(error) from error
+            raise (source and source.error) or self._describe(error) from error
 
     def _describe(self, error: Exception) -> APIConnectionError:
         where = self._endpoint.origin
@@ -113,9 +116,9 @@ def _lower(raw: urllib3.BaseHTTPResponse) -> Dict[str, str]:
     return {name.lower(): value for name, value in raw.headers.items()}
 
 
-def _pieces_of(file: Upload) -> Iterator[bytes]:
+def _pieces_of(source: Source) -> Iterator[bytes]:
     while True:
-        piece = read_piece(file)
+        piece = source.piece()
         if not piece:
             return
         yield piece
@@ -134,6 +137,25 @@ def call(callback: Optional[Callable[[Any], Any]], value: Any) -> None:
     if callback is not None:
         callback(value)
 
+
+
+def beside(feed: Callable[[], Any], wait: Callable[[], Any]) -> Any:
+    """What `wait` returns, while `feed` goes on beside it. An error of `feed` counts when it has ended by then."""
+    failed: List[BaseException] = []
+
+    def run() -> None:
+        try:
+            feed()
+        except BaseException as error:
+            failed.append(error)
+
+    feeding = threading.Thread(target=run, daemon=True)  # it may read from a file that never ends
+    feeding.start()
+    result = wait()
+    feeding.join(FEED_SECONDS)
+    if failed:
+        raise failed[0]
+    return result
 
 _shared: Dict[Any, Any] = {}
 

@@ -7,6 +7,7 @@ import array
 import ast
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -114,6 +115,7 @@ class Kernel:
         self.last = None
         self.glob = glob
         self.count = 0
+        self.stopped = None
         sys.stdout, sys.stderr = Stream(self, 1), Stream(self, 2)
 
     def order(self, fd):
@@ -147,24 +149,34 @@ class Kernel:
                 os.environ.update(m["envs"])
                 os.chdir(m["cwd"])
                 self.glob["INIT"] = m
-                self.send(op="ready")
+                self.send(op="ready", next=1)
             elif m["op"] == "rehearse":
                 self.glob["REHEARSED"] = True
                 self.send(op="rehearsed")
             elif m["op"] == "reseed":
                 self.glob["SEED"] = m["entropy"]
+            elif m["op"] == "interrupt":
+                self.stopped = m["id"]
             elif m["op"] == "run":
                 self.cell(m)
+
+    def stop_asked(self):
+        """An interrupt frame that came with the cell, or before it."""
+        if select.select([self.control], [], [], 0)[0]:
+            (n,) = struct.unpack(">I", self.read(4))
+            self.stopped = json.loads(self.read(n))["id"]
+        return self.stopped == self.id
 
     def cell(self, m):
         self.count += 1
         self.id, self.last = m["id"], None
         self.glob["show"] = lambda **data: self.send(op="result", id=self.id, data=data, metadata={}, last=False)
         self.glob["kernel"] = self
-        end = dict(op="end", id=self.id, status="ok")
+        end = dict(op="end", id=self.id, status="ok", count=self.count, next=self.count + 1)
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            self.send(op="started", id=self.id, count=self.count)
+            if self.stop_asked():
+                raise KeyboardInterrupt
             tree = ast.parse(m["code"])
             last = None
             if tree.body and isinstance(tree.body[-1], ast.Expr):
@@ -176,7 +188,7 @@ class Kernel:
                     self.send(op="result", id=self.id, data={"text/plain": repr(v)}, metadata={}, last=True)
         except BaseException as e:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            end = dict(op="end", id=self.id, status="error", error_name=type(e).__name__, error_value=str(e),
+            end.update(status="error", error_name=type(e).__name__, error_value=str(e),
                        traceback=traceback.format_exc())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.send(**end)
