@@ -52,7 +52,8 @@ class Daemon:
                    PANDASTACK_API_URL=self.url, PANDASTACK_API_KEY=self.key)
         return env
 
-    def start(self) -> "Daemon":
+    def start(self, until: str = "readyz") -> "Daemon":
+        """Returns when it is ready, or only answers, with "healthz"."""
         env = self.env
         del env["PANDASTACK_API_URL"], env["PANDASTACK_API_KEY"]
         env.update({f"PANDASTACK_{k.upper()}": str(v) for k, v in self.settings.items()})
@@ -66,7 +67,7 @@ class Daemon:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the daemon ended with {self.process.returncode}:\n{self.tail()}")
             try:
-                urllib.request.urlopen(f"{self.url}/readyz", timeout=5).read()
+                urllib.request.urlopen(f"{self.url}/{until}", timeout=5).read()
                 break
             except (urllib.error.URLError, OSError):
                 if time.monotonic() > deadline:
