@@ -100,6 +100,11 @@ func (s *stub) PatchLifecycle(_ context.Context, _, id string, p api.LifecyclePa
 	return api.Lifecycle{TTLSeconds: *p.TTLSeconds}, nil
 }
 
+func (s *stub) Metrics(_ context.Context, _, id string) (api.Metrics, error) {
+	s.call("metrics %s", id)
+	return api.Metrics{PID: 7, Limits: api.Limits{CPU: 1}}, s.known(id)
+}
+
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 
@@ -126,6 +131,25 @@ func (s *stub) Snapshots(_ context.Context, owner, sandboxID string) ([]api.Snap
 		return nil, nil
 	}
 	return []api.Snapshot{taken}, nil
+}
+
+func (s *stub) Fork(_ context.Context, _, id string, req api.ForkRequest) (api.Fork, error) {
+	n := 1
+	if req.Count != nil {
+		n = *req.Count
+	}
+	s.call("fork %s %d %v", id, n, req.CarryRunning)
+	return api.Fork{ParentID: id, Children: []api.SandboxInfo{info}}, s.known(id)
+}
+
+func (s *stub) ForkTree(_ context.Context, _, id string, req api.ForkRequest) (api.Fork, error) {
+	s.call("fork-tree %s %v", id, req.Metadata)
+	return api.Fork{TreeID: "tr-1", ParentID: id, Children: []api.SandboxInfo{info}, Errors: []api.ForkError{{Index: 1, Message: "no room", Code: api.CodeNoCapacity}}}, s.known(id)
+}
+
+func (s *stub) Promote(_ context.Context, _, id string, req api.PromoteRequest) (api.Promotion, error) {
+	s.call("promote %s %v", id, req.CleanupSiblings)
+	return api.Promotion{Winner: id, TreeID: "tr-1", Deleted: []string{}, Failures: map[string]string{}}, s.known(id)
 }
 
 func (s *stub) knownSnapshot(id string) error {
@@ -269,4 +293,11 @@ func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (strin
 func (stubKeys) List(auth.Identity, string) ([]auth.Key, error) { return nil, nil }
 func (stubKeys) Revoke(context.Context, auth.Identity, string) error {
 	return fault.New(api.CodeNotFound, "there is no such key")
+}
+
+// keysOfAll takes every key for a workspace's.
+type keysOfAll struct{ stubKeys }
+
+func (keysOfAll) Check(secret string) (auth.Identity, bool) {
+	return auth.Identity{Owner: secret, Prefix: "pds_test", Scope: auth.Admin}, secret != ""
 }

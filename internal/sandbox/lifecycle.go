@@ -33,16 +33,42 @@ func (m *Manager) Lifecycle(ctx context.Context, owner, id string) (api.Lifecycl
 	if err != nil {
 		return api.Lifecycle{}, err
 	}
-	return m.lifecycle(b), nil
+	return m.lifecycle(ctx, b), nil
 }
 
-func (m *Manager) lifecycle(b *box) api.Lifecycle {
+func (m *Manager) lifecycle(ctx context.Context, b *box) api.Lifecycle {
 	row := b.get()
 	return api.Lifecycle{
 		TTLSeconds: int(row.TTL.Seconds()), IdleTimeoutSeconds: int(row.IdleTimeout.Seconds()), Persistent: row.Persistent,
-		IdleSeconds: b.idle(m.cfg.Now()).Seconds(), ExpiresAt: row.ExpiresAt,
+		IdleSeconds: m.idle(ctx, b).Seconds(), ExpiresAt: row.ExpiresAt,
 	}
 }
+
+// idle is how long a sandbox has had nothing to do: nobody has called, and no
+// cell or process runs that was left to itself. The guest is asked for the
+// latter. It may lie, and gains nothing that it had not by starting one.
+func (m *Manager) idle(ctx context.Context, b *box) time.Duration {
+	idle := b.idle(m.cfg.Now())
+	b.mu.Lock()
+	link, state := b.link, b.row.State
+	b.mu.Unlock()
+	if idle == 0 || state != store.Running || link == nil {
+		return idle
+	}
+	ctx, cancel := context.WithTimeout(ctx, busyTime)
+	defer cancel()
+	client, err := link.Client(ctx)
+	if err != nil {
+		return idle // it redials, or is stuck; what is known counts
+	}
+	if h, err := client.Health(ctx); err != nil || !h.Busy {
+		return idle
+	}
+	b.touch(m.cfg.Now()) // it is idle from the end of what runs, as far as somebody looks
+	return 0
+}
+
+const busyTime = time.Second // for a guest to say whether something runs in it
 
 // PatchLifecycle changes how long a sandbox has. A new time to live counts
 // from now. Only this call can lengthen a sandbox's life; nothing inside can.
@@ -96,5 +122,5 @@ func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.Li
 		"ttl_seconds": int(row.TTL / time.Second), "expires_at": row.ExpiresAt.UTC().Format(time.RFC3339),
 		"persistent": row.Persistent, "idle_timeout_seconds": int(row.IdleTimeout / time.Second),
 	}))
-	return m.lifecycle(b), nil
+	return m.lifecycle(ctx, b), nil
 }

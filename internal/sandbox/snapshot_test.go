@@ -844,3 +844,179 @@ func TestWakeThatFails(t *testing.T) {
 		})
 	}
 }
+
+func (r *rig) fork(id string, req api.ForkRequest) api.Fork {
+	r.t.Helper()
+	made, err := r.Fork(context.Background(), "ann", id, req)
+	if err != nil {
+		r.t.Fatalf("Fork: %v", err)
+	}
+	return made
+}
+
+func TestFork(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{Metadata: map[string]string{"run": "7"}, TTLSeconds: ptr(1000), MemoryMB: ptr(700), Persistent: true, IdleTimeoutSeconds: ptr(500)})
+	r.cell(info.ID, "e1", "a = 7")
+	snapshots := atomic.Int32{}
+	r.host.Break(fake.Faults{Snapshot: func(context.Context, string) error { snapshots.Add(1); return nil }})
+	made := r.fork(info.ID, api.ForkRequest{Count: ptr(8), Metadata: map[string]string{"b": "c"}, Envs: map[string]string{"X": "y"}})
+	r.cell(info.ID, "e2", "a = 8")
+	if len(made.Children) != 8 || made.ParentID != info.ID || len(made.Errors) > 0 || made.TreeID != "" {
+		t.Fatalf("made %+v", made)
+	}
+	if n := snapshots.Load(); n != 1 {
+		t.Errorf("%d images for eight copies", n)
+	}
+	entropy := map[string]bool{}
+	for _, c := range made.Children {
+		if got := r.cell(c.ID, "e3", "print(a)"); got != "7\n" {
+			t.Errorf("a copy says %q", got)
+		}
+		if c.ForkedFrom != info.ID || c.FromSnapshot != "" || c.MemoryMB != 700 || c.TTLSeconds != 1000 || c.Persistent || c.IdleTimeoutSeconds != 500 ||
+			c.Metadata["run"] != "7" || c.Metadata["b"] != "c" || c.Generation != 2 {
+			t.Errorf("a copy is %+v", c)
+		}
+		a := r.host.Guest(c.ID).Assigned()[0]
+		if !a.Reseed || !a.KeepEnvs || a.Envs["X"] != "y" || a.Hostname != c.ID {
+			t.Errorf("it was told %+v", a)
+		}
+		entropy[string(a.Entropy)+a.MachineID] = true
+	}
+	if len(entropy) != 8 {
+		t.Errorf("%d different entropies", len(entropy))
+	}
+	if got := r.cell(info.ID, "e4", "print(a)"); got != "8\n" {
+		t.Errorf("the parent says %q", got)
+	}
+	if got := r.images(); len(got) > 0 {
+		t.Errorf("images %q", got)
+	}
+	// One that sleeps is copied without waking it.
+	if err := r.Hibernate(ctx, "ann", info.ID, api.CarryRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	child := r.fork(info.ID, api.ForkRequest{TTLSeconds: ptr(5)}).Children[0]
+	if got := r.cell(child.ID, "e5", "print(a)"); got != "8\n" || child.TTLSeconds != 5 {
+		t.Errorf("the copy of one that sleeps says %q, %+v", got, child)
+	}
+	if got, err := r.Get(ctx, "ann", info.ID); err != nil || got.Status != api.StatusHibernated {
+		t.Errorf("the parent is %+v, %v", got, err)
+	}
+	if got := r.cell(info.ID, "e6", "print(a)"); got != "8\n" {
+		t.Errorf("awake it says %q", got)
+	}
+	for field, req := range map[string]api.ForkRequest{
+		"count": {Count: ptr(17)}, "metadata": {Metadata: map[string]string{"": "x"}}, "envs": {Envs: map[string]string{"A=": "x"}}, "ttl_seconds": {TTLSeconds: ptr(0)},
+	} {
+		_, err := r.Fork(ctx, "ann", info.ID, req)
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Code != api.CodeInvalid || f.Field != field {
+			t.Errorf("a bad %s: %v", field, err)
+		}
+	}
+	if _, err := r.Fork(ctx, "bob", info.ID, api.ForkRequest{}); !errors.Is(err, fault.NotFound) {
+		t.Errorf("another's: %v", err)
+	}
+}
+
+// Memory is asked for before anything is copied, with numbers.
+func TestForkWithoutMemory(t *testing.T) {
+	var free atomic.Int64
+	free.Store(64 << 30)
+	r := newRig(t, func(c *sandbox.Config) {
+		c.MemoryAvailable = func() (int64, error) { return free.Load(), nil }
+		c.MinFreeMB = 100
+	})
+	info := r.create(api.CreateSandboxRequest{})
+	r.host.Break(fake.Faults{Snapshot: func(context.Context, string) error { t.Error("something was copied"); return nil }})
+	free.Store(105 << 20) // a copy of the fake takes 1 MB
+	_, err := r.Fork(context.Background(), "ann", info.ID, api.ForkRequest{Count: ptr(10)})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != api.CodeNoCapacity || !strings.Contains(f.Message, "10 more would take about 10 MB") || !strings.Contains(f.Message, "105 MB are free") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What fails, fails for one copy; a fork without any fails.
+func TestForkFailuresArePerChild(t *testing.T) {
+	r := newRig(t, func(c *sandbox.Config) { c.MaxSandboxes = 4 })
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	made := r.fork(info.ID, api.ForkRequest{Count: ptr(5)})
+	if len(made.Children) != 3 || len(made.Errors) != 2 || made.Errors[0].Code != api.CodeNoCapacity || made.Errors[0].Message == "" {
+		t.Errorf("made %+v", made)
+	}
+	if _, err := r.Fork(ctx, "ann", info.ID, api.ForkRequest{Count: ptr(2)}); !errors.Is(err, fault.NoCapacity) {
+		t.Errorf("with no place left: %v", err)
+	}
+	for _, c := range made.Children {
+		if err := r.Kill(ctx, "ann", c.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.Kill(ctx, "ann", info.ID); err != nil {
+		t.Error(err)
+	}
+	r.clean()
+}
+
+// A client that leaves takes its copies along: nobody would know of them.
+func TestForkOfAClientThatLeaves(t *testing.T) {
+	r := newRig(t, nil)
+	info := r.create(api.CreateSandboxRequest{})
+	ctx, leave := context.WithCancel(context.Background())
+	var restores atomic.Int32
+	r.host.Break(fake.Faults{Restore: func(context.Context, string) error {
+		if restores.Add(1) == 2 {
+			leave()
+		}
+		return nil
+	}})
+	if _, err := r.Fork(ctx, "ann", info.ID, api.ForkRequest{Count: ptr(4)}); err == nil {
+		t.Error("it was answered")
+	}
+	eventually(t, "only the parent is on the host", func() bool { return len(r.host.IDs()) == 1 })
+	if err := r.Kill(context.Background(), "ann", info.ID); err != nil {
+		t.Error(err)
+	}
+	r.clean()
+}
+
+func TestForkTreeAndPromote(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	made, err := r.ForkTree(ctx, "ann", info.ID, api.ForkRequest{Count: ptr(3)})
+	if err != nil || len(made.Children) != 3 || made.TreeID == "" {
+		t.Fatalf("made %+v, %v", made, err)
+	}
+	for i, c := range made.Children {
+		if l := c.Metadata; l["fork_tree_id"] != made.TreeID || l["fork_tree_role"] != "branch" || l["fork_parent_id"] != info.ID || l["fork_index"] != string(rune('0'+i)) {
+			t.Errorf("branch %d carries %v", i, l)
+		}
+	}
+	winner := made.Children[1].ID
+	for what, call := range map[string]func() error{
+		"conflict of the parent": func() error { _, err := r.Promote(ctx, "ann", info.ID, api.PromoteRequest{}); return err },
+		"invalid tree": func() error {
+			_, err := r.Promote(ctx, "ann", winner, api.PromoteRequest{TreeID: "tr-x"})
+			return err
+		},
+	} {
+		if err := call(); string(fault.CodeOf(err)) != strings.Fields(what)[0] {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	got, err := r.Promote(ctx, "ann", winner, api.PromoteRequest{CleanupSiblings: true, TreeID: made.TreeID})
+	if err != nil || got.Winner != winner || got.TreeID != made.TreeID || len(got.Deleted) != 2 || slices.Contains(got.Deleted, winner) || len(got.Failures) > 0 {
+		t.Errorf("promoted %+v, %v", got, err)
+	}
+	if now, err := r.Get(ctx, "ann", winner); err != nil || now.Metadata["fork_tree_role"] != "winner" {
+		t.Errorf("the winner is %+v, %v", now, err)
+	}
+	if ids := r.host.IDs(); len(ids) != 2 {
+		t.Errorf("on the host: %q", ids)
+	}
+}
