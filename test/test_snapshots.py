@@ -362,6 +362,34 @@ def test_forks_have_memory_and_files_of_their_own(host: Daemon) -> None:
                 child.kill()
 
 
+def test_programs_are_told(host: Daemon) -> None:
+    """Hooks of a context, of a program beside it, and the file that every program can watch."""
+    program = (
+        "import sys, time; sys.path.append('/run/pandastack/program/kernel')\n"
+        "from pandastack_kernel import hooks\n"
+        "log = open('/workspace/log', 'a', buffering=1)\n"
+        "hooks.on_snapshot(lambda: log.write('snapshot\\n'))\n"
+        "hooks.on_restore(lambda generation: log.write(f'restore {generation}\\n'))\n"
+        "log.write('ready\\n')\n"
+        "time.sleep(3600)\n"
+    )
+    with make(host) as sb:
+        sb.filesystem.write("/workspace/program.py", program)
+        sb.commands.run("python3 /workspace/program.py", background=True)
+        sb.run_code("from pandastack_kernel import hooks\nsaid = []\nhooks.on_snapshot(lambda: said.append('snapshot')); hooks.on_restore(said.append)")
+        until(lambda: sb.exec("cat /workspace/log").stdout == "ready\n", "the program is ready")
+        child = sb.fork()
+        try:
+            assert child.exec("cat /workspace/log").stdout == "ready\nsnapshot\nrestore 2\n"
+            assert out(child, "print(said)") == "['snapshot', 2]"
+        finally:
+            child.kill()
+        assert sb.exec("cat /workspace/log").stdout == "ready\nsnapshot\n"
+        sb.hibernate()
+        assert out(sb, "print(said)") == "['snapshot', 'snapshot', 2]"
+        assert sb.exec("cat /workspace/log").stdout == "ready\nsnapshot\nsnapshot\nrestore 2\n"
+
+
 def test_explore_keeps_the_best_branch(host: Daemon) -> None:
     with make(host) as sb:
         sb.filesystem.write("/workspace/n", "5")
