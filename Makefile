@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples bench clean
+.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -38,7 +38,7 @@ $(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel
 	$(GO_BUILD) -ldflags '-s -w -X github.com/pandastack/pandastack/internal/daemon.version=$(VERSION)' -o $@ ./cmd/pandastack
 	@touch $@
 
-$(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go
+$(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go $(wildcard internal/driver/gvisor/added/*.go)
 	CGO_ENABLED=0 go run -trimpath internal/driver/gvisor/mkrunsc.go -arch $(ARCH) -o $@
 	@touch $@
 
@@ -91,6 +91,7 @@ test-kernel: $(KERNEL_SITE)/.done template
 test-sdk:
 	$(VENV)/bin/pytest -q sdk/python/tests
 test-live:
+	@bash scripts/deps test
 	$(VENV)/bin/pytest -q test
 test-examples:
 	$(VENV)/bin/pytest -q examples
@@ -98,6 +99,10 @@ test-examples:
 ## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
 	$(PY) test/soak.py
+
+## fuzz: made-up requests against every route for ten minutes, with a seed of its own (PANDASTACK_FUZZ_SEED)
+fuzz: build venv template
+	PANDASTACK_FUZZ_SECONDS=$${PANDASTACK_FUZZ_SECONDS:-600} PANDASTACK_FUZZ_SEED=$${PANDASTACK_FUZZ_SEED:-$$RANDOM} $(VENV)/bin/pytest -q test/test_api_fuzz.py
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -25,6 +24,7 @@ type Sandboxes interface {
 	PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error)
 	Pause(ctx context.Context, owner, id string) error
 	Resume(ctx context.Context, owner, id string) error
+	Metrics(ctx context.Context, owner, id string) (api.Metrics, error)
 	Hibernate(ctx context.Context, owner, id string, req api.CarryRequest) error
 	Wake(ctx context.Context, owner, id string) error
 	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
@@ -45,16 +45,14 @@ var _ Sandboxes = (*sandbox.Manager)(nil)
 func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		api.CreateSandboxRequest
-		Volumes []json.RawMessage `json:"volumes"` // of published clients
+		absentFields
 	}
 	if err := decode(w, r, &body); err != nil {
 		return err
 	}
 	req := body.CreateSandboxRequest
-	if len(body.Volumes) > 0 { // what is written to one must not be lost silently
-		e := fault.New(api.CodeUnsupported, "this server does not have volumes")
-		e.Field = "volumes"
-		return e.WithHint("write files into the sandbox, or build a template that has them")
+	if err := body.absentFields.refuse(); err != nil {
+		return err
 	}
 	if err := checkCreate(&req); err != nil {
 		return err
@@ -84,6 +82,7 @@ func checkCreate(req *api.CreateSandboxRequest) error {
 		notNegative("cpu", req.CPU),
 		notNegative("memory_mb", req.MemoryMB),
 		notNegative("disk_mb", req.DiskMB),
+		notNegative("pids", req.PIDs),
 		envs("envs", req.Envs),
 	} {
 		if err != nil {
@@ -201,4 +200,12 @@ func (s *Server) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return noContent(w)
+}
+
+func (s *Server) sandboxMetrics(w http.ResponseWriter, r *http.Request) error {
+	m, err := s.Sandboxes.Metrics(r.Context(), owner(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return ok(w, m)
 }

@@ -195,6 +195,8 @@ func TestSandboxes(t *testing.T) {
 		{name: "create once", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": "k-1"}, status: 201, calls: []string{"create ann once=k-1 template= ttl=-1"}},
 		{name: "create with an empty key", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": ""}, status: 400, code: api.CodeInvalid, field: "Idempotency-Key"},
 		{name: "create with a volume", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[{"name":"v","read_only":false}]}`, status: 501, code: api.CodeUnsupported, field: "volumes"},
+		{name: "create with a network", method: "POST", path: "/v1/sandboxes", body: `{"network":{"allow":["example.org"]}}`, status: 501, code: api.CodeUnsupported, field: "network"},
+		{name: "create without a network", method: "POST", path: "/v1/sandboxes", body: `{"network":false,"secrets":null}`, status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with broken JSON", method: "POST", path: "/v1/sandboxes", body: `{"template":`, status: 400, code: api.CodeInvalid, want: []string{"at byte"}},
 		{name: "create with two values", method: "POST", path: "/v1/sandboxes", body: `{} {}`, status: 400, code: api.CodeInvalid},
 		{name: "create with an array", method: "POST", path: "/v1/sandboxes", body: `[]`, status: 400, code: api.CodeInvalid},
@@ -225,6 +227,10 @@ func TestSandboxes(t *testing.T) {
 		{name: "get with a panic", method: "GET", path: "/v1/sandboxes/panics", status: 500, code: api.CodeInternal, not: []string{"a bug"}},
 		{name: "kill", method: "DELETE", path: "/v1/sandboxes/sb-1", status: 204, calls: []string{"kill sb-1"}},
 		{name: "lifecycle", method: "GET", path: "/v1/sandboxes/sb-1/lifecycle", status: 200, want: []string{`"ttl_seconds":300`}},
+		{name: "metrics", method: "GET", path: "/v1/sandboxes/sb-1/metrics", status: 200, want: []string{`"pid":7`, `"limits":{"cpu":1`, `"limit_hits"`}, calls: []string{"metrics sb-1"}},
+		{name: "metrics of nothing", method: "GET", path: "/v1/sandboxes/sb-2/metrics", status: 404, code: api.CodeNotFound, calls: []string{"metrics sb-2"}},
+		{name: "create with negative pids", method: "POST", path: "/v1/sandboxes", body: `{"pids":-1}`, status: 400, code: api.CodeInvalid, field: "pids"},
+		{name: "create with words for pids", method: "POST", path: "/v1/sandboxes", body: `{"pids":"many"}`, status: 400, code: api.CodeInvalid, field: "pids"},
 		{name: "set lifetime", method: "PATCH", path: "/v1/sandboxes/sb-1/lifecycle", body: `{"ttl_seconds":9}`, status: 200, want: []string{`"ttl_seconds":9`}, calls: []string{"patch sb-1"}},
 		{name: "set negative lifetime", method: "PATCH", path: "/v1/sandboxes/sb-1/lifecycle", body: `{"ttl_seconds":-9}`, status: 400, code: api.CodeInvalid, field: "ttl_seconds"},
 		{name: "pause with an empty body", method: "POST", path: "/v1/sandboxes/sb-1/pause", status: 204},
@@ -249,6 +255,7 @@ func TestExec(t *testing.T) {
 	}
 	runAll(t, []scenario{
 		{name: "shell", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{exec: api.ExecResult{Stdout: "x", ExitCode: 2}}, status: 200, want: []string{`"stdout":"x"`, `"stderr":""`, `"exit_code":2`}, calls: []string{`exec "ls" []`}},
+		{name: "fields that are null are left out", method: "POST", path: path, body: `{"cmd":"ls","cwd":null,"envs":null,"stdin":null,"unknown":[null]}`, status: 200, calls: []string{`exec "ls" []`}},
 		{name: "arguments", method: "POST", path: path, body: `{"cmd":["ls","-l"]}`, status: 200, calls: []string{`exec "" ["ls" "-l"]`}},
 		{name: "nothing to run", method: "POST", path: path, body: `{}`, status: 400, code: api.CodeInvalid, field: "cmd"},
 		{name: "neither", method: "POST", path: path, body: `{"cmd":7}`, status: 400, code: api.CodeInvalid, field: "cmd"},
@@ -267,6 +274,9 @@ func TestExec(t *testing.T) {
 			"event: stderr\ndata: {\"chunk\":\"a\uFFFDb\"}\n\n",
 			"event: exit\ndata: {\"exit_code\":3",
 		}, check: header("Content-Type", "text/event-stream; charset=utf-8")},
+		{name: "stream of what some clients take for the end of a line", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: append([]api.Event{{Seq: 1, Type: api.EventStdout, Text: "a\u0085b\u2028c"}}, exit(0, "exited")...)}, status: 200, calls: []string{`exec "ls" []`}, want: []string{
+			`data: {"chunk":"a\u0085b\u2028c"}`,
+		}},
 		{name: "stream to its deadline", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: exit(137, "timeout")}, status: 200, calls: []string{`exec "ls" []`}, want: []string{"event: error\ndata: {\"error\":\"timeout"}, not: []string{"event: exit"}},
 		{name: "stream that fails before it begins", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{fail: info404}, status: 404, code: api.CodeNotFound, calls: []string{`exec "ls" []`}},
 		{name: "stream that breaks is no success", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: out}, status: 200, calls: []string{`exec "ls" []`}, want: []string{"event: error"}, not: []string{"event: exit"}},

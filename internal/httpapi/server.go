@@ -12,6 +12,8 @@ import (
 	"path"
 	"slices"
 
+	"golang.org/x/time/rate"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
 )
@@ -35,6 +37,8 @@ type Options struct {
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
+	// Rate is what each workspace is held to.
+	Rate Rate
 }
 
 // Server answers /v1.
@@ -43,6 +47,7 @@ type Server struct {
 	mux    *http.ServeMux
 	absent *http.ServeMux
 	routed []string
+	calls  throttle
 }
 
 // New makes the handler of the whole API.
@@ -51,7 +56,7 @@ func New(o Options) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = slog.New(caller.LogHandler(o.Log.Handler()))
-	s := &Server{Options: o, mux: http.NewServeMux()}
+	s := &Server{Options: o, mux: http.NewServeMux(), calls: throttle{Rate: o.Rate, of: map[string]*rate.Limiter{}}}
 	s.routes()
 	s.absent = s.absentRoutes()
 	return s
@@ -99,6 +104,7 @@ func (s *Server) routes() {
 	locked("DELETE /v1/sandboxes/{id}", s.killSandbox)
 	locked("GET /v1/sandboxes/{id}/lifecycle", s.getLifecycle)
 	locked("PATCH /v1/sandboxes/{id}/lifecycle", s.patchLifecycle)
+	locked("GET /v1/sandboxes/{id}/metrics", s.sandboxMetrics)
 	locked("POST /v1/sandboxes/{id}/pause", s.pauseSandbox)
 	locked("POST /v1/sandboxes/{id}/resume", s.resumeSandbox)
 	locked("POST /v1/sandboxes/{id}/hibernate", s.hibernateSandbox)

@@ -100,6 +100,11 @@ func (s *stub) PatchLifecycle(_ context.Context, _, id string, p api.LifecyclePa
 	return api.Lifecycle{TTLSeconds: *p.TTLSeconds}, nil
 }
 
+func (s *stub) Metrics(_ context.Context, _, id string) (api.Metrics, error) {
+	s.call("metrics %s", id)
+	return api.Metrics{PID: 7, Limits: api.Limits{CPU: 1}}, s.known(id)
+}
+
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 
@@ -288,4 +293,11 @@ func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (strin
 func (stubKeys) List(auth.Identity, string) ([]auth.Key, error) { return nil, nil }
 func (stubKeys) Revoke(context.Context, auth.Identity, string) error {
 	return fault.New(api.CodeNotFound, "there is no such key")
+}
+
+// keysOfAll takes every key for a workspace's.
+type keysOfAll struct{ stubKeys }
+
+func (keysOfAll) Check(secret string) (auth.Identity, bool) {
+	return auth.Identity{Owner: secret, Prefix: "pds_test", Scope: auth.Admin}, secret != ""
 }

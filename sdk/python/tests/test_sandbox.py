@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from datetime import datetime, timedelta, timezone
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from fake_server import KEY, answer
+from fake_server import KEY, SANDBOX, answer
 from surfaces import Surface
 
 from pandastack import (
@@ -36,6 +37,8 @@ def test_create_sends_what_was_said_and_nothing_else(surface: Surface) -> None:
         envs={"X": "1"},
         cpu=0.5,
         memory_mb=512,
+        disk_mb=100,
+        pids=64,
         persistent=True,
         reseed=False,
         api_url=surface.server.url + "/",
@@ -49,6 +52,8 @@ def test_create_sends_what_was_said_and_nothing_else(surface: Surface) -> None:
         "envs": {"X": "1"},
         "cpu": 0.5,
         "memory_mb": 512,
+        "disk_mb": 100,
+        "pids": 64,
         "persistent": True,
         "reseed": False,
     }
@@ -80,6 +85,9 @@ def test_the_default_template_and_a_snapshot_instead(surface: Surface) -> None:
         ({"envs": {1: "a"}}, TypeError),
         ({"cpu": 0}, ValueError),
         ({"memory_mb": "512"}, TypeError),
+        ({"disk_mb": 0}, ValueError),
+        ({"pids": 0}, ValueError),
+        ({"pids": 64.0}, TypeError),
         ({"persistent": "yes"}, TypeError),
     ],
 )
@@ -139,6 +147,30 @@ def test_life(surface: Surface) -> None:
     for bad, error in ((0, ValueError), (1.5, TypeError), ("5", TypeError)):
         with pytest.raises(error):
             sb.set_ttl(bad)
+
+
+def test_use_and_limits(surface: Surface) -> None:
+    usage = {
+        "at": "2026-03-01T10:00:00Z", "cpu_percent": 12.5, "cpu_seconds": 3.5, "memory_bytes": 1 << 20, "disk_bytes": 4096, "processes": 9,
+        "limit_hits": {"cpu": 1, "cpu_seconds": 0.5, "memory_mb": 2, "disk_mb": 3, "pids": 4},
+    }
+    sb = surface.sandbox()
+    assert sb.info.usage is None
+    surface.server.on("GET", ".*/sb_1", answer(200, {**SANDBOX, "pids": 512, "usage": usage}))
+    info = sb.refresh()
+    assert info.pids == 512 and info.usage.memory_bytes == 1 << 20 and info.usage.at.tzinfo == timezone.utc
+    hits = info.usage.limit_hits
+    assert (hits.cpu, hits.cpu_seconds, hits.memory_mb, hits.disk_mb, hits.pids) == (1, 0.5, 2, 3, 4)
+    metrics = {
+        "pid": 7, "uptime_seconds": 1.5, "host_cpu_percent": 12.5, "host_rss_bytes": 5, "host_vsz_bytes": 6, "threads": 8,
+        "limits": {"cpu": 0.5, "memory_mb": 512, "disk_mb": 100, "pids": 64}, "usage": usage,
+    }
+    surface.server.on("GET", ".*/metrics", answer(200, metrics))
+    m = sb.metrics()
+    assert (m.pid, m.uptime_seconds, m.host_rss_bytes, m.host_vsz_bytes, m.threads) == (7, 1.5, 5, 6, 8)
+    assert m.limits == metrics["limits"] and m.usage == info.usage and m.raw == metrics
+    surface.server.on("GET", ".*/metrics", answer(200, {"pid": 7, "threads": 8}))  # of another server
+    assert sb.metrics().usage.limit_hits.pids == 0
 
 
 def test_what_the_server_cannot_do_yet_is_said(surface: Surface) -> None:
@@ -538,6 +570,48 @@ def test_lists_come_page_by_page(surface: Surface) -> None:
     for wrong, kind in ((0, ValueError), ("5", TypeError)):
         with pytest.raises(kind, match="limit"):
             client.sandboxes.list(limit=wrong)
+
+
+def test_calls_that_come_too_soon_wait(surface: Surface) -> None:
+    bodies: List[bytes] = []
+    after = "1"
+
+    def busy(call: Any, *_: Any) -> Any:
+        bodies.append(call.body)
+        if len(bodies) > 1:
+            return answer(200, {"ttl_seconds": 9})
+        return answer(429, {"error": "slow down", "code": "rate_limited"}, retry_after=after)
+
+    sb = surface.sandbox()
+    surface.server.on("PATCH", ".*/lifecycle", busy)
+    assert sb.set_ttl(9).ttl_seconds == 9
+    assert len(bodies) == 2 and bodies[0] == bodies[1] == b'{"ttl_seconds":9}'
+    for after in ("10", "0", "soon"):  # that is the caller's to wait for, or nothing that can be waited for
+        bodies.clear()
+        with pytest.raises(RateLimitError):
+            sb.set_ttl(9)
+        assert len(bodies) == 1, after
+    after = "1"
+    bodies.clear()
+    surface.server.on("PUT", ".*/fs", busy)
+    with pytest.raises(RateLimitError):  # half of a file is nothing to send
+        sb.filesystem.write("/x", io.BytesIO(b"once"))
+    assert len(bodies) == 1
+
+
+def test_cells_that_come_too_soon_wait(surface: Surface) -> None:
+    refused: List[str] = []
+
+    def busy(call: Any, *groups: Any) -> Any:
+        if len(refused) == 0:
+            refused.append(call.path)
+            return answer(429, {"error": "slow down", "code": "rate_limited"}, retry_after="1")
+        return surface.server.run(call, "")
+
+    surface.server.on("POST", ".*/run/stream", busy)
+    printed: List[str] = []
+    ex = surface.sandbox().run_code("1 + 1", on_stdout=printed.append)
+    assert ex.text == "2" and len(refused) == 1
 
 
 def test_what_may_be_sent_twice_is_repeated_over_a_broken_connection(surface: Surface) -> None:
