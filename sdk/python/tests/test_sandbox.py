@@ -300,6 +300,7 @@ def test_keys_with_all_that_they_can_be(surface: Surface) -> None:
 def test_exec(surface: Surface) -> None:
     sb = surface.sandbox()
     sent = json.loads(sb.exec(["echo", "a b"], timeout_seconds=5, cwd="/tmp", envs={"A": "1"}, user=1000, stdin="in").stdout)
+    del sent["execution_id"]
     assert sent == {
         "cmd": ["echo", "a b"],
         "timeout_seconds": 5,
@@ -308,7 +309,9 @@ def test_exec(surface: Surface) -> None:
         "user": "1000",
         "stdin": "in",
     }
-    assert json.loads(sb.exec("echo hi").stdout) == {"cmd": "echo hi", "timeout_seconds": 60, "cwd": "/workspace"}
+    plain = json.loads(sb.exec("echo hi").stdout)
+    assert len(plain.pop("execution_id")) == 36
+    assert plain == {"cmd": "echo hi", "timeout_seconds": 60, "cwd": "/workspace"}
     assert json.loads(sb.commands.run("echo hi", timeout=3).stdout)["timeout_seconds"] == 3
 
 
@@ -319,6 +322,15 @@ def test_a_command_that_fails_raises_only_when_asked(surface: Surface) -> None:
         with pytest.raises(CommandError, match="status 1: it went wrong") as caught:
             run("false", check=True)
         assert (caught.value.exit_code, caught.value.stderr) == (1, "it went wrong\n")
+
+
+def test_a_command_is_come_back_to_when_the_connection_breaks(surface: Surface) -> None:
+    sb = surface.sandbox()
+    answers = [None, None, answer(200, {"stdout": "once", "stderr": "", "exit_code": 0})]
+    surface.server.on("POST", ".*/exec", lambda *_: answers.pop(0))
+    assert sb.exec("x").stdout == "once"
+    first, *others = [call.json for call in surface.server.sent("POST", "/exec")]
+    assert "attach" not in first and others == [{**first, "attach": True}] * 2
 
 
 def test_a_command_past_its_deadline_raises_with_its_output(surface: Surface) -> None:

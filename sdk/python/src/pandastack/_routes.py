@@ -214,15 +214,21 @@ def exec_command(
     envs: Optional[Dict[str, str]],
     user: Union[None, str, int],
     stdin: Optional[str],
+    execution_id: str,
+    attach: bool,
 ) -> Request:
+    """With `attach` it follows the command when it was started already; only then may it be sent again."""
     body = _command(cmd, cwd, envs, user)
     body["timeout_seconds"] = check.seconds("timeout_seconds", timeout_seconds)
     body["stdin"] = check.stdin(stdin)
+    body["execution_id"] = execution_id
+    body["attach"] = True if attach else None
     return Request(
         "POST",
         _sandbox(sandbox_id, "/exec"),
         body=_clean(body),
         read_seconds=timeout_seconds + MARGIN_SECONDS,
+        repeatable=attach,
         runs_code=True,
     )
 

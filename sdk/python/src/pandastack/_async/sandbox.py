@@ -310,7 +310,7 @@ class AsyncSandbox:
             SandboxTimeout: it did not end in time; has the output so far.
             CommandError: with `check`.
             NotFoundError: no such sandbox.
-            APIConnectionError: the connection broke; the command may have run.
+            APIConnectionError: the connection broke and could not be made again; the command may have run.
         """
         return await self.commands._exec(cmd, timeout_seconds, cwd, envs, user, stdin, check)
 

@@ -311,7 +311,7 @@ class Sandbox:
             SandboxTimeout: it did not end in time; has the output so far.
             CommandError: with `check`.
             NotFoundError: no such sandbox.
-            APIConnectionError: the connection broke; the command may have run.
+            APIConnectionError: the connection broke and could not be made again; the command may have run.
         """
         return self.commands._exec(cmd, timeout_seconds, cwd, envs, user, stdin, check)
 
