@@ -36,6 +36,7 @@ func (a *Agent) routes() http.Handler {
 		handle("GET /log", a.getLog)
 	}
 	handle("POST /assign", a.postAssign)
+	handle("POST /hooks/snapshot", a.postSnapshotHooks)
 	handle("POST /warm", a.postWarm)
 
 	handle("GET /contexts", a.listContexts)
