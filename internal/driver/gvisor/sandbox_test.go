@@ -233,27 +233,6 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestSnapshotTorn restores what is not whole.
-func TestSnapshotTorn(t *testing.T) {
-	f := newFixture(t)
-	torn := filepath.Join(drivertest.Dir(t), "torn")
-	if err := os.CopyFS(torn, os.DirFS(f.Spec.Snapshot)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(filepath.Join(torn, "checkpoint.img"), 4096); err != nil {
-		t.Fatal(err)
-	}
-	ctx := context.Background()
-	s := f.Spec
-	s.ID, s.LinkDir, s.Snapshot = "torn", drivertest.Dir(t), torn
-	if _, err := f.Driver.Prepare(ctx, s); !errors.Is(err, fault.Conflict) {
-		t.Errorf("half a snapshot: %v, not of the kind conflict", err)
-	}
-	if left := f.leftovers(t); len(left) > 0 {
-		t.Errorf("left on the host: %q", left)
-	}
-}
-
 // TestTooLittleMemory says so, when the snapshot does not fit the limit.
 func TestTooLittleMemory(t *testing.T) {
 	f := newFixture(t)
