@@ -50,15 +50,14 @@ def install(m: Machine, deb: Path) -> None:
 
 
 def give_template(m: Machine) -> None:
-    """The template that is baked here, but for its memory: that is taken by the installed program, as after an upgrade of gVisor."""
-    for name in ("templates", "programs"):
-        try:
-            subprocess.run(["cp", "-al", TEMPLATES.parent / name, m.root / DATA], check=True, capture_output=True)
-        except subprocess.CalledProcessError:  # on another disk
-            shutil.rmtree(m.root / DATA / name)
-            subprocess.run(["cp", "-a", TEMPLATES.parent / name, m.root / DATA], check=True)
-    for name in ("names", "snapshots"):
-        shutil.rmtree(m.root / DATA / "templates" / name)
+    """The files of the template that is baked here, which nobody writes to. Its memory is taken by the installed program, as after an upgrade of gVisor."""
+    (m.root / DATA / "templates").mkdir(mode=0o711)
+    for name in ("programs", "templates/rootfs"):
+        there = m.root / DATA / name
+        linked = subprocess.run(["cp", "-al", TEMPLATES.parent / name, there], capture_output=True)
+        if linked.returncode != 0:  # on another disk
+            shutil.rmtree(there, ignore_errors=True)
+            subprocess.run(["cp", "-a", TEMPLATES.parent / name, there], check=True)
 
 
 def service(m: Machine, *names: str) -> list[str]:
