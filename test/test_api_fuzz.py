@@ -63,6 +63,11 @@ paths.values = ["/workspace", "/workspace/fuzz/a", "/etc/passwd", "/dev/null", "
 include-operation-id = ["killSandbox", "pauseSandbox", "patchLifecycle"]
 parameters = {{ "path.id" = "sb-none" }}
 
+# A process that was killed is still described.
+[[operations]]
+include-tag = "processes"
+checks.use_after_free.enabled = false
+
 # What would go on for ever.
 [[operations]]
 include-operation-id = ["allEvents", "sandboxEvents", "logs"]
