@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"io/fs"
 	"path/filepath"
 	"reflect"
@@ -47,7 +48,7 @@ func TestKeysSurvive(t *testing.T) {
 // Keys from before there were scopes can do what they could: everything.
 func TestKeysFromBeforeScopes(t *testing.T) {
 	dir, ctx := t.TempDir(), context.Background()
-	db, err := open(filepath.Join(dir, fileName), 1)
+	db, err := sql.Open("sqlite", filepath.Join(dir, fileName))
 	if err != nil {
 		t.Fatal(err)
 	}
