@@ -36,6 +36,7 @@ type Config struct {
 	Workspace      string
 	OutputDir      string
 	GenerationFile string
+	HookDir        string // of sockets of programs that want to know of snapshots; "" for none
 	Etc            string // folder of passwd, group, hosts, hostname, machine-id
 	Console        *Console
 	Log            *slog.Logger
@@ -54,6 +55,7 @@ func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 		Workspace:      guestapi.Workspace,
 		OutputDir:      guestapi.OutputDir,
 		GenerationFile: guestapi.GenerationFile,
+		HookDir:        guestapi.HookDir,
 		Etc:            "/etc",
 		Console:        console,
 		Log:            log,
@@ -89,6 +91,9 @@ func New(cfg Config) (*Agent, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
+	}
+	if err := makeHookDir(cfg.HookDir); err != nil {
+		return nil, err
 	}
 	a.processes = newProcesses(cfg, a.env)
 	a.kernels = kernels.New(kernels.Config{
