@@ -11,6 +11,7 @@
 package guestd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -43,6 +44,9 @@ type Config struct {
 	Reaper         *child.Reaper
 	// Memory reads what the sandbox uses, for the watchdog.
 	Memory func() (used, total int64, err error)
+	// Protocol is the newest version to speak; 0: the newest there is. With an
+	// older one the agent is as that of the release before, for tests of upgrades.
+	Protocol int
 	// LimitProcesses sets how many processes the users of the sandbox may have.
 	LimitProcesses bool
 }
@@ -117,6 +121,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.processes.killAll()
 	return err
 }
+
+// newest is the newest version of the protocol to speak.
+func (a *Agent) newest() int { return cmp.Or(a.cfg.Protocol, guestapi.Protocol) }
 
 func (a *Agent) busy() bool { return a.kernels.Busy() || a.processes.running() > 0 }
 
