@@ -64,6 +64,7 @@ const (
 	MaxJSONBody   = 16 << 20
 	MaxCode       = 8 << 20
 	MaxContexts   = 64
+	MaxForks      = 32 // copies of a context made at once
 	MaxProcesses  = 256
 	MaxEntries    = 10_000    // in one listing of a folder
 	MaxQueue      = 32        // executions that wait in one context
