@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples bench clean
+.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -45,9 +45,11 @@ $(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go
 # Debian's versions begin with a digit: that of a tag, or a date and the commit.
 DEB_VERSION ?= $(or $(subst -,+,$(patsubst v%,%,$(filter v%,$(VERSION)))),0~$(shell git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null)$(if $(findstring dirty,$(VERSION)),+dirty))
 
+DIST       ?= dist
+
 ## deb: dist/pandastack_VERSION_ARCH.deb, for Debian 12, Ubuntu 22.04 and newer
 deb: build
-	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "dist/pandastack_$(DEB_VERSION)_$(ARCH).deb"
+	bash packaging/deb/build $(OUT) $(ARCH) "$(DEB_VERSION)" "$(DIST)/pandastack_$(DEB_VERSION)_$(ARCH).deb"
 
 ## deps: what the machine lacks of Debian's packages
 deps:
@@ -89,13 +91,18 @@ test-kernel: $(KERNEL_SITE)/.done template
 test-sdk:
 	$(VENV)/bin/pytest -q sdk/python/tests
 test-live:
+	@bash scripts/deps test
 	$(VENV)/bin/pytest -q test
 test-examples:
 	$(VENV)/bin/pytest -q examples
 
-## soak: 500 sandboxes come and go, eight at a time, while the daemon is killed again and again; nothing may be left or grow
+## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
 	$(PY) test/soak.py
+
+## fuzz: made-up requests against every route for ten minutes, with a seed of its own (PANDASTACK_FUZZ_SEED)
+fuzz: build venv template
+	PANDASTACK_FUZZ_SECONDS=$${PANDASTACK_FUZZ_SECONDS:-600} PANDASTACK_FUZZ_SEED=$${PANDASTACK_FUZZ_SEED:-$$RANDOM} $(VENV)/bin/pytest -q test/test_api_fuzz.py
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results
 bench: build template venv

@@ -11,6 +11,12 @@ const (
 	LifeLifecycleChanged = "lifecycle_changed" // ttl_seconds, expires_at, by, request_id
 	LifePaused           = "paused"            // by, request_id
 	LifeResumed          = "resumed"           // by, request_id
+	LifeSnapshotTaken    = "snapshot_taken"    // snapshot_id, size_bytes, duration_ms, by, request_id
+	LifeForked           = "forked"            // children, by, request_id
+	LifeHibernated       = "hibernated"        // why ("asked", "idle", "ttl", "shutdown"), duration_ms, by, request_id
+	LifeNotHibernated    = "not_hibernated"    // why, detail: it goes on, and it is tried again after a minute
+	LifeWoken            = "woken"             // boot_ms, by, request_id
+	LifeExpiring         = "expiring"          // at: hibernated for so long that it will be ended then, unless a call wakes it
 	LifeContextStarted   = "context_started"   // context_id
 	LifeContextRestarted = "context_restarted" // context_id
 	LifeContextEnded     = "context_ended"     // context_id
@@ -45,4 +51,11 @@ type LifeEvent struct {
 // LifeEvents is the answer of GET …/events without follow, the oldest first.
 type LifeEvents struct {
 	Events []LifeEvent `json:"events"`
+}
+
+// LogLine is the data of the events "line" of GET …/logs?follow=1.
+type LogLine struct {
+	Line   string    `json:"line"`
+	Stream string    `json:"stream"` // "stdout": the console, "stderr": the log of the agent inside
+	Time   time.Time `json:"time"`   // by the sandbox's clock
 }

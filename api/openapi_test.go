@@ -29,7 +29,26 @@ func document(t *testing.T) object {
 	if err := yaml.Unmarshal(api.OpenAPI, &doc); err != nil {
 		t.Fatal(err)
 	}
+	noNulls(t, "openapi.yaml", doc)
 	return doc
+}
+
+// noNulls finds keys without a value, which is what a comma in words without
+// quotes makes inside braces.
+func noNulls(t *testing.T, path string, v any) {
+	t.Helper()
+	switch v := v.(type) {
+	case nil:
+		t.Errorf("%s has no value: put words with a comma in quotes", path)
+	case object:
+		for key, each := range v {
+			noNulls(t, path+" "+key, each)
+		}
+	case []any:
+		for i, each := range v {
+			noNulls(t, fmt.Sprint(path, " ", i), each)
+		}
+	}
 }
 
 // at goes down into the document; nil when there is nothing.

@@ -46,6 +46,7 @@ type SandboxInfo struct {
 	DiskMB             int               `json:"disk_mb"`
 	Metadata           map[string]string `json:"metadata,omitempty"`
 	FromSnapshot       string            `json:"from_snapshot,omitempty"`
+	ForkedFrom         string            `json:"forked_from,omitempty"` // the sandbox that it is a copy of
 	Persistent         bool              `json:"persistent"`
 	TTLSeconds         int               `json:"ttl_seconds"`
 	IdleTimeoutSeconds int               `json:"idle_timeout_seconds,omitempty"`

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
-from pandastack import BadRequestError, NotFoundError, PandastackError, Sandbox
+from daemon import Daemon
+from pandastack import BadRequestError, ConflictError, NotFoundError, PandastackError, Sandbox
 
 
 def test_every_byte_survives(shared_sandbox: Sandbox) -> None:
@@ -81,3 +84,144 @@ def test_a_full_disk_answers_507_and_keeps_the_old_file(sandbox: Sandbox) -> Non
         sandbox.filesystem.write("/workspace/old", bytes(16 << 20))
     assert e.value.status_code == 507
     assert sandbox.filesystem.read("/workspace/old") == b"old"
+
+
+class Zeros:
+    """A local file of so many bytes that takes no memory."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+
+    def read(self, size: int = -1) -> bytes:
+        size = min(self.left, size)
+        self.left -= size
+        return bytes(size)
+
+
+def test_an_upload_larger_than_the_disk_leaves_nothing(sandbox: Sandbox) -> None:
+    free = int(sandbox.exec("df --output=avail -B1 /workspace | tail -1").stdout)
+    sandbox.exec(f"fallocate -l {free - (8 << 20)} /workspace/filler", timeout_seconds=120, check=True)
+    for _ in range(3):  # or the first would leave no room for the next
+        with pytest.raises(PandastackError) as e:
+            sandbox.filesystem.write("/workspace/new/large", Zeros(64 << 20))
+        assert e.value.status_code == 507
+    assert sandbox.exec("ls -A /workspace/new").stdout == ""
+    sandbox.filesystem.write("/workspace/new/small", Zeros(4 << 20))
+
+
+def test_large_files_take_no_memory_on_the_way(daemon: Daemon, shared_sandbox: Sandbox, tmp_path: Path) -> None:
+    size = 192 << 20
+    assert shared_sandbox.filesystem.write("/workspace/large", Zeros(size)).bytes == size
+    assert shared_sandbox.filesystem.download("/workspace/large", tmp_path / "large") == size
+    shared_sandbox.filesystem.remove("/workspace/large")
+    with open(f"/proc/{daemon.process.pid}/status") as status:
+        most = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) >> 10
+    assert most < 200, f"the daemon took {most} MiB"
+
+
+def test_what_a_file_is_in_letters_names_and_numbers(shared_sandbox: Sandbox) -> None:
+    sb = shared_sandbox
+    sb.exec("cd /workspace; echo hi > told; chown nobody:root told; chmod 4750 told; touch -d @1700000000.5 told; ln -sf /nowhere dangling; mkfifo -m 600 told.fifo")
+    told = sb.filesystem.stat("/workspace/told")
+    assert (told.mode, told.permissions, told.symbolic, told.size) == ("f", "4750", "-rwsr-x---", 3)
+    assert (told.owner, told.group, told.gid) == ("nobody", "root", 0) and told.mtime.timestamp() == 1700000000.5
+    dangling = sb.filesystem.stat("/workspace/dangling")
+    assert (dangling.mode, dangling.target, dangling.is_dir) == ("l", "/nowhere", False) and sb.filesystem.exists("/workspace/dangling")
+    assert sb.filesystem.stat("/workspace/told.fifo").symbolic == "prw-------"
+    assert sb.filesystem.stat("/workspace").symbolic[0] == "d"
+    listed = {e.name: e for e in sb.filesystem.list("/workspace")}
+    assert listed["told"] == told and listed["dangling"].target == "/nowhere"
+
+
+def test_permissions_and_appends(shared_sandbox: Sandbox) -> None:
+    fs = shared_sandbox.filesystem
+    fs.write("/workspace/made/tool", "#!/bin/sh\necho one\n", mode=0o755)
+    fs.write("/workspace/made/tool", b"echo two\n", append=True)
+    assert shared_sandbox.exec("/workspace/made/tool").stdout == "one\ntwo\n"
+    assert fs.stat("/workspace/made/tool").permissions == "0755"
+
+
+def test_moves_and_removes_do_what_was_asked_and_no_more(shared_sandbox: Sandbox) -> None:
+    fs = shared_sandbox.filesystem
+    fs.write("/workspace/m/a", "a")
+    fs.write("/workspace/m/b", "b")
+    fs.mkdir("/workspace/m/deep/er")
+    fs.mkdir("/workspace/m/deep/er")
+    with pytest.raises(ConflictError):
+        fs.move("/workspace/m/a", "/workspace/m/b")
+    fs.move("/workspace/m/a", "/workspace/m/b", overwrite=True)
+    assert fs.read_text("/workspace/m/b") == "a" and not fs.exists("/workspace/m/a")
+    fs.move("/workspace/m/b", "/dev/shm/other/b")  # another file system
+    assert fs.read_text("/dev/shm/other/b") == "a"
+    fs.move("/workspace/m/deep", "/workspace/moved/deep")
+    with pytest.raises(ConflictError):
+        fs.move("/workspace/moved/deep/er", "/workspace/moved/deep", overwrite=True)
+    with pytest.raises(BadRequestError):
+        fs.move("/workspace/moved", "/workspace/moved/deep/in")
+    with pytest.raises(ConflictError):
+        fs.remove("/workspace/moved")
+    assert fs.exists("/workspace/moved/deep/er")
+    fs.remove("/workspace/moved", recursive=True)
+    with pytest.raises(NotFoundError):
+        fs.remove("/workspace/moved", recursive=True)
+
+
+def test_ranges(daemon: Daemon, shared_sandbox: Sandbox) -> None:
+    shared_sandbox.filesystem.write("/workspace/digits", "0123456789")
+
+    def get(span: str) -> tuple[int, str, str | None]:
+        url = f"{daemon.url}/v1/sandboxes/{shared_sandbox.id}/fs?path=/workspace/digits"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {daemon.key}", "Range": span})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode(), answer.headers["Content-Range"]
+        except urllib.error.HTTPError as error:
+            return error.code, "", error.headers["Content-Range"]
+
+    assert get("bytes=2-4") == (206, "234", "bytes 2-4/10")
+    assert get("bytes=7-") == (206, "789", "bytes 7-9/10")
+    assert get("bytes=-2") == (206, "89", "bytes 8-9/10")
+    assert get("bytes=10-") == (416, "", "bytes */10")
+    assert get("bytes=0-1,3-4") == (200, "0123456789", None)
+
+
+def test_nothing_strange_hangs_or_floods(shared_sandbox: Sandbox) -> None:
+    fs = shared_sandbox.filesystem
+    shared_sandbox.exec("cd /workspace; ln -sfn loop loop; ln -sfn ping pong; ln -sfn pong ping; ln -sfn .. up; : > none; python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('sock')\"")
+    for path in ("/dev/zero", "/dev/random", "/workspace/sock", "/workspace/loop", "/workspace/ping", "/workspace", "/proc"):
+        for call in (fs.read, lambda p: fs.write(p, "x"), lambda p: fs.write(p, "x", append=True)):
+            with pytest.raises(PandastackError) as e:
+                call(path)
+            assert e.value.status_code == 400, (path, e.value)
+    assert fs.read("/workspace/none") == b"" and b"Pid:" in fs.read("/proc/self/status")
+    assert fs.read("/proc/meminfo").startswith(b"MemTotal")
+    with pytest.raises(PandastackError):
+        fs.read("/proc/1/mem")
+    with pytest.raises(PandastackError):
+        fs.write("/proc/version", "x")
+    assert fs.stat("/workspace/loop").mode == "l" and {"loop", "ping", "up"} <= {e.name for e in fs.list("/workspace")}
+    assert sum(1 for _ in fs.walk("/workspace/up/workspace/made")) == 1
+    with pytest.raises(PandastackError) as e:
+        fs.remove("/proc", recursive=True)
+    assert e.value.status_code == 403 and fs.exists("/etc/passwd")
+
+
+def test_a_large_folder_is_listed_whole_and_removed(shared_sandbox: Sandbox) -> None:
+    made = shared_sandbox.exec(["python3", "-c", "import os\nos.mkdir('/workspace/many')\nfor i in range(25000): os.symlink('x', f'/workspace/many/{i:06}')"],
+                               timeout_seconds=120)
+    assert made.exit_code == 0, made.stderr
+    names = [e.name for e in shared_sandbox.filesystem.list("/workspace/many")]
+    assert names == [f"{i:06}" for i in range(25_000)]
+    shared_sandbox.filesystem.remove("/workspace/many", recursive=True)
+
+
+def test_names_that_are_not_utf_8(shared_sandbox: Sandbox) -> None:
+    fs = shared_sandbox.filesystem
+    shared_sandbox.exec(["python3", "-c", "import os\nos.makedirs(b'/workspace/latin')\nopen(b'/workspace/latin/caf\\xe9', 'w').write('au lait')"], check=True)
+    (entry,) = fs.list("/workspace/latin")
+    assert os.fsencode(entry.name) == b"caf\xe9"
+    assert fs.read_text(entry.path) == "au lait" and fs.stat(entry.path).size == 7
+    fs.write(entry.path, "noir")
+    assert shared_sandbox.exec("cat /workspace/latin/caf*").stdout == "noir"
+    fs.remove(entry.path)
+    assert fs.list("/workspace/latin") == []

@@ -14,20 +14,21 @@ import (
 )
 
 func main() {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := run(log); err != nil {
+	console := guestd.NewConsole(os.Stderr)
+	log := slog.New(slog.NewTextHandler(console.Stream("stderr"), nil))
+	if err := run(log, console); err != nil {
 		log.Error("the guest agent ends", "error", err)
 		os.Exit(1)
 	}
 }
 
-func run(log *slog.Logger) error {
+func run(log *slog.Logger, console *guestd.Console) error {
 	guestd.KeepSmall()
 	syscall.Umask(0o022)
 	if err := guestd.SetApart(); err != nil {
 		return err
 	}
-	agent, err := guestd.New(guestd.Defaults(log, child.NewReaper()))
+	agent, err := guestd.New(guestd.Defaults(log, console, child.NewReaper()))
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ type grammar struct {
 	Run      runCmd      `cmd:"" help:"Run Python in a sandbox of its own."`
 	Sandbox  sandboxCmd  `cmd:"" help:"Sandboxes."`
 	Context  contextCmd  `cmd:"" help:"Code contexts of a sandbox."`
+	Snapshot snapshotCmd `cmd:"" help:"Snapshots of sandboxes."`
 	Template templateCmd `cmd:"" help:"Templates that sandboxes are made from."`
 	Key      keyCmd      `cmd:"" help:"API keys."`
 }

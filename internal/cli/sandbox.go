@@ -10,16 +10,19 @@ import (
 )
 
 type sandboxCmd struct {
-	Create sandboxCreateCmd `cmd:"" help:"Make a sandbox and say its id."`
-	Ls     sandboxLsCmd     `cmd:"" help:"List sandboxes."`
-	Get    sandboxGetCmd    `cmd:"" help:"Show one sandbox."`
-	Kill   sandboxKillCmd   `cmd:"" help:"End sandboxes."`
-	Exec   sandboxExecCmd   `cmd:"" help:"Run a command in a sandbox."`
-	Attach sandboxAttachCmd `cmd:"" help:"Follow a command that was started with exec --detach."`
-	Cp     sandboxCpCmd     `cmd:"" help:"Copy files into and out of a sandbox."`
-	TTL    sandboxTTLCmd    `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`
-	Pause  sandboxPauseCmd  `cmd:"" help:"Hold a sandbox still."`
-	Resume sandboxResumeCmd `cmd:"" help:"Let a paused sandbox go on."`
+	Create    sandboxCreateCmd    `cmd:"" help:"Make a sandbox and say its id."`
+	Ls        sandboxLsCmd        `cmd:"" help:"List sandboxes."`
+	Get       sandboxGetCmd       `cmd:"" help:"Show one sandbox."`
+	Kill      sandboxKillCmd      `cmd:"" help:"End sandboxes."`
+	Exec      sandboxExecCmd      `cmd:"" help:"Run a command in a sandbox."`
+	Attach    sandboxAttachCmd    `cmd:"" help:"Follow a command that was started with exec --detach."`
+	Cp        sandboxCpCmd        `cmd:"" help:"Copy files into and out of a sandbox."`
+	TTL       sandboxTTLCmd       `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`
+	Pause     sandboxPauseCmd     `cmd:"" help:"Hold a sandbox still."`
+	Resume    sandboxResumeCmd    `cmd:"" help:"Let a paused sandbox go on."`
+	Hibernate sandboxHibernateCmd `cmd:"" help:"Write a sandbox to disk and free its memory; any call wakes it."`
+	Wake      sandboxWakeCmd      `cmd:"" help:"Bring a hibernated sandbox back."`
+	Fork      sandboxForkCmd      `cmd:"" help:"Copy a sandbox as it is now."`
 }
 
 // labels shows metadata in a stable order.

@@ -7,14 +7,16 @@ import (
 )
 
 type sandboxCreateCmd struct {
-	Template string            `default:"code-interpreter" help:"Template to make it from."`
-	TTL      *int              `name:"ttl" help:"Seconds until it ends." placeholder:"SECONDS"`
-	Idle     *int              `name:"idle-timeout" help:"Seconds without a call until it ends." placeholder:"SECONDS"`
-	CPU      *float64          `name:"cpu" help:"Cores." placeholder:"N"`
-	Memory   *int              `name:"memory" help:"Memory in MB." placeholder:"MB"`
-	Disk     *int              `name:"disk" help:"Writable disk in MB." placeholder:"MB"`
-	Env      map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
-	Metadata map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
+	Template   string            `default:"code-interpreter" help:"Template to make it from."`
+	From       string            `name:"from-snapshot" help:"Snapshot to make it from, instead of a template." placeholder:"ID"`
+	Persistent bool              `help:"Hibernate it when its time is up, instead of ending it."`
+	TTL        *int              `name:"ttl" help:"Seconds until it ends." placeholder:"SECONDS"`
+	Idle       *int              `name:"idle-timeout" help:"Seconds without a call until it is hibernated." placeholder:"SECONDS"`
+	CPU        *float64          `name:"cpu" help:"Cores." placeholder:"N"`
+	Memory     *int              `name:"memory" help:"Memory in MB." placeholder:"MB"`
+	Disk       *int              `name:"disk" help:"Writable disk in MB." placeholder:"MB"`
+	Env        map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
+	Metadata   map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
 }
 
 func (c *sandboxCreateCmd) Run(a *app) error {
@@ -23,7 +25,7 @@ func (c *sandboxCreateCmd) Run(a *app) error {
 		return err
 	}
 	sb, err := client.Create(a.ctx, pandastack.CreateOptions{
-		Template: c.Template, TTLSeconds: c.TTL, IdleTimeoutSeconds: c.Idle,
+		Template: c.Template, FromSnapshot: c.From, Persistent: c.Persistent, TTLSeconds: c.TTL, IdleTimeoutSeconds: c.Idle,
 		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, Envs: c.Env, Metadata: c.Metadata,
 	})
 	if err != nil {

@@ -33,10 +33,11 @@ func (a *app) logger(format, level string) *slog.Logger {
 	var l slog.Level
 	_ = l.UnmarshalText([]byte(level)) // config allows no other words
 	o := &slog.HandlerOptions{Level: l}
+	w := daemon.HideKeys(a.Err)
 	if format == "text" || format == "auto" && a.ErrTerm {
-		return slog.New(slog.NewTextHandler(a.Err, o))
+		return slog.New(slog.NewTextHandler(w, o))
 	}
-	return slog.New(slog.NewJSONHandler(a.Err, o))
+	return slog.New(slog.NewJSONHandler(w, o))
 }
 
 // welcome tells what to do next.

@@ -38,15 +38,22 @@ type Config struct {
 	TemplatesDir string
 	RecipesDir   string
 
-	DefaultTTL    time.Duration
-	MaxTTL        time.Duration
-	MaxSandboxes  int
+	DefaultTTL   time.Duration
+	MaxTTL       time.Duration
+	MaxSandboxes int
+	RateLimit    int
+	RateBurst    int
+
+	MaxSandboxesPerWorkspace int
+
 	MemoryReserve int
 	DiskReserve   int
 	PoolTemplates []string
 	PoolReady     int
 	PoolPrepared  int
 	RequestDrain  time.Duration
+	HibernatedFor time.Duration
+	StopHibernate time.Duration
 	MetricsListen string
 	EventsMaxAge  time.Duration
 	EventsKeep    int
@@ -77,12 +84,17 @@ func (c *Config) settings() []setting {
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
+		{"max_sandboxes_per_workspace", number(&c.MaxSandboxesPerWorkspace), "Sandboxes that one workspace may have at once; 0: as many as there may be at all."},
+		{"rate_limit", number(&c.RateLimit), "Calls a second that one workspace may make in the long run; 0: any number."},
+		{"rate_burst", number(&c.RateBurst), "Calls that one workspace may make at once, before rate_limit holds it."},
 		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
-		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates leave alone, in MB."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates, snapshots and hibernation leave alone, in MB."},
 		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
 		{"request_drain", duration(&c.RequestDrain), "How long requests may take to end when the daemon is told to stop."},
+		{"hibernated_for", duration(&c.HibernatedFor), "How long a hibernated sandbox is kept; then it is ended."},
+		{"stop_hibernate", duration(&c.StopHibernate), "How long hibernating the persistent sandboxes may take when the daemon is told to stop; what is not done by then goes on running. \"0s\": none is hibernated."},
 		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
 		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
@@ -100,12 +112,16 @@ func defaults(env Env) Config {
 		DefaultTTL:    5 * time.Minute,
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,
+		RateLimit:     1000,
+		RateBurst:     2000,
 		MemoryReserve: 512,
 		DiskReserve:   512,
 		PoolTemplates: []string{"code-interpreter"},
 		PoolReady:     2,
 		PoolPrepared:  2,
 		RequestDrain:  5 * time.Second,
+		HibernatedFor: 30 * 24 * time.Hour,
+		StopHibernate: 10 * time.Second,
 		EventsMaxAge:  7 * 24 * time.Hour,
 		EventsKeep:    10_000,
 	}
@@ -288,6 +304,9 @@ func (c *Config) check() error {
 	}
 	if c.EventsKeep < 100 {
 		return fault.InvalidField("events_keep", "events_keep must be at least 100, but is %d", c.EventsKeep)
+	}
+	if c.RateLimit > 0 && c.RateBurst < 1 {
+		return fault.InvalidField("rate_burst", "rate_burst must be at least 1 where there is a rate_limit").WithHint("rate_limit 0 means any number of calls")
 	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")

@@ -102,6 +102,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
+			Rate: httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: 10 * time.Second,
@@ -173,6 +174,11 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		if srv.Shutdown(last) != nil {
 			srv.Close()
 		}
+	}
+	sleeping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.StopHibernate)
+	defer cancel()
+	if herr := manager.HibernateAll(sleeping); herr != nil { // they run on, and the next daemon finds them
+		log.Error("not every persistent sandbox could be hibernated", "error", herr)
 	}
 	stopManager()
 	<-managed

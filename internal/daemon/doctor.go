@@ -22,6 +22,7 @@ import (
 // Doctor looks at this machine with the eyes of the daemon. It changes nothing.
 func Doctor(ctx context.Context, cfg *config.Config) []driver.Check {
 	checks := []driver.Check{
+		checkMounts("/"),
 		checkDataDir(cfg.DataDir),
 		checkPrograms(),
 	}
@@ -50,6 +51,22 @@ func nearestDir(dir string) string {
 		}
 		dir = up
 	}
+}
+
+// checkMounts looks for what a chroot or a container may lack of a whole
+// system. What drivers need beyond that they check themselves.
+func checkMounts(root string) driver.Check {
+	const name = "mounts"
+	proc := filepath.Join(root, "proc")
+	var st unix.Statfs_t
+	if err := unix.Statfs(proc, &st); err != nil || st.Type != unix.PROC_SUPER_MAGIC {
+		return driver.Failed(name, "mount -t proc proc "+proc, "%s is not mounted", proc)
+	}
+	null := filepath.Join(root, "dev", "null")
+	if info, err := os.Stat(null); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return driver.Failed(name, "mount --bind the host's /dev, or mknod -m 666 "+null+" c 1 3", "%s is no device", null)
+	}
+	return driver.Passed(name, "/proc and /dev are there")
 }
 
 func checkDataDir(dir string) driver.Check {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -56,6 +57,9 @@ func (s keyStore) DeleteKey(ctx context.Context, prefix string) error {
 func (s keyStore) TouchKeys(ctx context.Context, used map[string]time.Time) error {
 	return s.store.TouchKeys(ctx, used)
 }
+
+// HideKeys gives a writer for logs in which no API key can be read.
+func HideKeys(w io.Writer) io.Writer { return auth.HideKeys(w) }
 
 // tidyKeys keeps the keys tidy until the context ends.
 func tidyKeys(ctx context.Context, keys *auth.Keys, log *slog.Logger) {

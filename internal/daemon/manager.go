@@ -31,8 +31,11 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		DefaultTTL:    cfg.DefaultTTL,
 		MaxTTL:        cfg.MaxTTL,
 		MaxSandboxes:  cfg.MaxSandboxes,
+		MaxPerOwner:   cfg.MaxSandboxesPerWorkspace,
 		MinFreeMB:     cfg.MemoryReserve,
 		MinFreeDiskMB: cfg.DiskReserve,
+		ImageDir:      filepath.Join(cfg.DataDir, "images"),
+		HibernatedFor: cfg.HibernatedFor,
 		Pool:          pools,
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -54,6 +55,17 @@ func (p pretendedTemplates) Templates(context.Context) ([]sandbox.Template, erro
 	return []sandbox.Template{made("base", "ubuntu-24.04"), made("code-interpreter", "python")}, nil
 }
 
+// ByDigest implements sandbox.Templates.
+func (p pretendedTemplates) ByDigest(ctx context.Context, digest string) (sandbox.Template, error) {
+	list, err := p.Templates(ctx)
+	for _, t := range list {
+		if t.Info.Digest == digest {
+			return t, nil
+		}
+	}
+	return sandbox.Template{}, errors.Join(err, fault.New(api.CodeNotFound, "there is no template with the digest %q", digest))
+}
+
 // Templates implements sandbox.Templates.
 func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, error) {
 	list, err := b.store.Named(ctx)
@@ -62,12 +74,22 @@ func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, erro
 	}
 	out := make([]sandbox.Template, len(list))
 	for i, t := range list {
-		out[i] = sandbox.Template{
-			Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
-			PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing,
-		}
+		out[i] = forDomain(t)
 	}
 	return out, nil
+}
+
+// ByDigest implements sandbox.Templates.
+func (b builtTemplates) ByDigest(ctx context.Context, digest string) (sandbox.Template, error) {
+	t, err := b.store.ByDigest(ctx, digest)
+	return forDomain(t), err
+}
+
+func forDomain(t template.Template) sandbox.Template {
+	return sandbox.Template{
+		Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
+		PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing,
+	}
 }
 
 func describe(t template.Template) api.TemplateInfo {

@@ -9,8 +9,8 @@
 //
 // The states of an instance: Prepare gives a Prepared that costs memory but
 // runs nothing; Restore turns it into a running Instance exactly once; Stop or
-// the end of its processes turns that into an Exit. Ids have one length and
-// are never used twice.
+// the end of its processes turns that into an Exit. Ids have one length. One may
+// be used again when Stop has returned, as that of a sandbox that wakes.
 package driver
 
 import (
@@ -65,11 +65,38 @@ type Instance interface {
 	Stats(ctx context.Context) (Stats, error)
 }
 
-// Snapshotter is a driver that writes the memory and the writable layer of a
-// running instance to a folder. The instance goes on unless stop is set and the
-// snapshot is whole.
+// Snapshotter is a driver that writes the memory and the writable layer of an
+// instance, running or paused, to a folder.
 type Snapshotter interface {
-	Snapshot(ctx context.Context, inst Instance, dir string, stop bool) error
+	// Snapshot makes dir, whole or not at all. Memory and disk are of one moment.
+	// The instance is afterwards as it was, unless Save.Stop is set and the
+	// snapshot is whole. Its link breaks, and the guest dials again.
+	Snapshot(ctx context.Context, inst Instance, dir string, how Save) error
+	// Inspect checks that a folder can be restored here, whole and unchanged, and
+	// starts nothing. The error is of the kind conflict and says what is wrong.
+	Inspect(ctx context.Context, dir string) (Image, error)
+}
+
+// Save says how a snapshot is made.
+type Save struct {
+	Stop     bool // end the instance when the snapshot is whole
+	Volatile bool // it need not outlive the machine, nor be checked for damage later
+
+	// GoesOn, if set, is called when an instance that is not to be stopped goes
+	// on, which is before the snapshot is whole.
+	GoesOn func()
+}
+
+// Image is what Inspect finds in a snapshot.
+type Image struct {
+	Bytes  int64 // of all files
+	DiskMB int   // the quota of the writable layer, which cannot be changed
+}
+
+// Retargeter is a Prepared that can be restored from another snapshot than that
+// of its Spec, as long as root filesystem, programs and disk are the same.
+type Retargeter interface {
+	RestoreFrom(ctx context.Context, snapshot string, limits Limits) (Instance, error)
 }
 
 // Pauser is a driver that can hold an instance still. Both calls are idempotent.

@@ -8,6 +8,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -20,6 +21,8 @@ type Error struct {
 	Hint    string // the next thing to do
 	Field   string // the input at fault
 	Err     error  // the cause, not shown to users of the API
+
+	RetryAfter time.Duration // when it makes sense to try again; 0 where nobody knows
 }
 
 // Error returns the message and the cause.
@@ -76,6 +79,13 @@ func Wrap(err error, code api.Code, format string, args ...any) *Error {
 func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// After returns a copy that says when to try again.
+func (e *Error) After(d time.Duration) *Error {
+	c := *e
+	c.RetryAfter = d
 	return &c
 }
 

@@ -45,6 +45,7 @@ var ErrLinkLost = errors.New("the link to the guest broke")
 type Client struct {
 	sandboxID  string
 	generation int
+	protocol   int
 	conn       *watchedConn
 	http       *http.ClientConn
 	calls      chan struct{} // a place for each call in progress
@@ -52,7 +53,7 @@ type Client struct {
 }
 
 // newClient speaks HTTP/2 with prior knowledge on conn, as the client.
-func newClient(conn net.Conn, sandboxID string, generation int) (*Client, error) {
+func newClient(conn net.Conn, sandboxID string, generation, protocol int) (*Client, error) {
 	w := &watchedConn{Conn: conn, done: make(chan struct{})}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -79,6 +80,7 @@ func newClient(conn net.Conn, sandboxID string, generation int) (*Client, error)
 	return &Client{
 		sandboxID:  sandboxID,
 		generation: generation,
+		protocol:   protocol,
 		conn:       w,
 		http:       cc,
 		calls:      make(chan struct{}, maxCalls),
@@ -110,6 +112,18 @@ func (w *watchedConn) end() { w.once.Do(func() { close(w.done) }) }
 
 // Generation is the one this link belongs to.
 func (c *Client) Generation() int { return c.generation }
+
+// Protocol is the version that both ends speak on this link.
+func (c *Client) Protocol() int { return c.protocol }
+
+// needs refuses a call that the guest does not know yet.
+func (c *Client) needs(protocol int, what string) error {
+	if c.protocol >= protocol {
+		return nil
+	}
+	return fault.New(api.CodeUnsupported, "the agent in this sandbox is of an earlier version and cannot %s", what).
+		WithHint("create a new sandbox, from a template that was built by this version")
+}
 
 // Done is closed when the link is broken.
 func (c *Client) Done() <-chan struct{} { return c.conn.done }

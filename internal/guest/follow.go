@@ -29,8 +29,10 @@ type Open func(ctx context.Context, c *Client, after int64) (*Events, error)
 func Follow(ctx context.Context, after int64, link Link, open Open) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		pause := reopenPause
+		linkCtx := ctx
 		for {
-			got, err := followOnce(ctx, &after, link, open, yield)
+			got, err := followOnce(ctx, linkCtx, &after, link, open, yield)
+			linkCtx = WithoutWaking(ctx) // a sandbox that was put to sleep in the middle stays asleep
 			if err == nil {
 				return
 			}
@@ -53,8 +55,8 @@ func Follow(ctx context.Context, after int64, link Link, open Open) iter.Seq2[ap
 }
 
 // followOnce follows until the end, the reader's leave or an error.
-func followOnce(ctx context.Context, after *int64, link Link, open Open, yield func(api.Event, error) bool) (got bool, err error) {
-	client, done, err := link(ctx)
+func followOnce(ctx, linkCtx context.Context, after *int64, link Link, open Open, yield func(api.Event, error) bool) (got bool, err error) {
+	client, done, err := link(linkCtx)
 	if err != nil {
 		return false, err
 	}

@@ -61,15 +61,16 @@ type Listener struct {
 	slot chan struct{} // of guests that have spoken and wait to be weighed
 	done chan struct{} // closed by Close
 
-	mu      sync.Mutex
-	silent  []*net.UnixConn // have dialled and not spoken yet, the oldest first
-	live    *Client
-	changed chan struct{} // closed and replaced when live changes
-	linked  bool          // there was a link before
-	up      *Client       // the link that the watcher was told of
-	closed  bool
-	refused int
-	said    time.Time // when a refusal was last logged
+	mu       sync.Mutex
+	silent   []*net.UnixConn // have dialled and not spoken yet, the oldest first
+	live     *Client
+	changed  chan struct{} // closed and replaced when live changes
+	linked   bool          // there was a link before
+	up       *Client       // the link that the watcher was told of
+	mismatch error         // why the guest that dialled last was refused, when it is of another time
+	closed   bool
+	refused  int
+	said     time.Time // when a refusal was last logged
 
 	admit sync.Mutex // one newcomer at a time is weighed against the live link
 }
@@ -94,7 +95,7 @@ func Listen(opts Options) (*Listener, error) {
 	}
 	l := &Listener{
 		opts:    opts,
-		log:     opts.Logger.With("sandbox", opts.SandboxID, "generation", opts.Generation),
+		log:     opts.Logger.With("sandbox", opts.SandboxID),
 		ln:      ln,
 		slot:    make(chan struct{}, handshakesMax),
 		done:    make(chan struct{}),
@@ -149,10 +150,34 @@ func (l *Listener) Client(ctx context.Context) (*Client, error) {
 		}
 		select {
 		case <-changed:
+			if err := l.mismatched(); err != nil {
+				return nil, err
+			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// mismatched says that the guest that dialled last cannot be spoken with.
+func (l *Listener) mismatched() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mismatch
+}
+
+// Renumber changes the generation that guests are told from now on. It is for
+// one that nobody has called yet.
+func (l *Listener) Renumber(generation int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opts.Generation = generation
+}
+
+func (l *Listener) generation() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opts.Generation
 }
 
 // Close ends the link and frees the socket; the folder stays.
@@ -245,8 +270,11 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 	if err != nil {
 		return refuse(conn, fmt.Sprintf("bad handshake: %v", err))
 	}
-	if hello.Protocol != guestapi.Protocol {
-		return refuse(conn, fmt.Sprintf("this host speaks protocol %d, the guest %d", guestapi.Protocol, hello.Protocol))
+	protocol, known := guestapi.Agree(hello.Protocol, hello.Oldest)
+	if !known {
+		why := fmt.Sprintf("this host speaks the protocols %d to %d, the guest %d", guestapi.OldestProtocol, guestapi.Protocol, hello.Protocol)
+		l.giveUp(why)
+		return refuse(conn, why)
 	}
 
 	select {
@@ -271,13 +299,14 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return err
 	}
-	if err := writeLine(conn, guestapi.Welcome{Protocol: guestapi.Protocol, Generation: l.opts.Generation}); err != nil {
+	generation := l.generation()
+	if err := writeLine(conn, guestapi.Welcome{Protocol: protocol, Generation: generation}); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	client, err := newClient(conn, l.opts.SandboxID, l.opts.Generation)
+	client, err := newClient(conn, l.opts.SandboxID, generation, protocol)
 	if err != nil {
 		return err
 	}
@@ -285,8 +314,21 @@ func (l *Listener) shake(conn *net.UnixConn) error {
 		client.Close()
 		return nil
 	}
-	l.log.Debug("guest linked", "boot_id", hello.BootID, "last_generation", hello.Generation)
+	l.log.Debug("guest linked", "protocol", protocol, "generation", generation, "boot_id", hello.BootID, "last_generation", hello.Generation)
 	return nil
+}
+
+// giveUp ends the waits for a guest that this host cannot speak with, unless
+// there is a link: then somebody in the sandbox only pretends.
+func (l *Listener) giveUp(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live != nil || l.closed {
+		return
+	}
+	l.mismatch = fmt.Errorf("%w: %s", ErrProtocol, why)
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 func (l *Listener) adopt(c *Client) bool {
@@ -295,7 +337,7 @@ func (l *Listener) adopt(c *Client) bool {
 	if l.closed {
 		return false
 	}
-	l.live = c
+	l.live, l.mismatch = c, nil
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.sayDown(l.up)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
@@ -242,7 +243,7 @@ func TestBadHandshakes(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t, dir, 1)
 	for _, say := range []string{
-		"", "\n", "{}\n", "null\n", `{"protocol":2}` + "\n", `{"protocol":"1"}` + "\n", `{"protocol":1}` + "\nmore",
+		"", "\n", "{}\n", "null\n", `{"protocol":99,"oldest":99}` + "\n", `{"protocol":-1}` + "\n", `{"protocol":"1"}` + "\n", `{"protocol":1}` + "\nmore",
 		strings.Repeat("x", 1<<16), strings.Repeat("[", 4000) + "\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		conn := knock(t, dir)
@@ -258,6 +259,137 @@ func TestBadHandshakes(t *testing.T) {
 	}
 	dial(t, fake.NewGuest(), dir)
 	client(t, l)
+}
+
+// An agent of the release before is served as it was; what it cannot do is
+// refused with words, and is not asked of it.
+func TestAgentOfTheVersionBefore(t *testing.T) {
+	dir := t.TempDir()
+	l := listen(t, dir, 4)
+	conn, welcome, err := fake.Dial(context.Background(), dir, guestapi.Hello{Protocol: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if welcome.Protocol != 1 || welcome.Generation != 4 {
+		t.Errorf("it is welcomed with %+v, and would hang up", welcome)
+	}
+	var asked []string
+	var mu sync.Mutex
+	go fake.Serve(conn, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.Path)
+		_, _ = io.WriteString(w, `{"ready":true}`)
+	}))
+	c := client(t, l)
+	if h, err := c.Health(context.Background()); err != nil || !h.Ready || c.Protocol() != 1 {
+		t.Errorf("%+v, %v, protocol %d", h, err, c.Protocol())
+	}
+	for _, err := range c.Log(context.Background(), 0, false) {
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Code != api.CodeUnsupported || f.Hint == "" {
+			t.Errorf("its log: %v", err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if strings.Join(asked, " ") != "/health" {
+		t.Errorf("it was asked for %q", asked)
+	}
+}
+
+// The newest version that both know is spoken; when there is none, whoever
+// waits for the guest hears so at once instead of waiting in vain.
+func TestVersionsAreNegotiated(t *testing.T) {
+	for _, tc := range []struct{ newest, oldest, want int }{
+		{guestapi.Protocol, guestapi.OldestProtocol, guestapi.Protocol},
+		{guestapi.Protocol + 5, guestapi.Protocol, guestapi.Protocol},
+		{guestapi.OldestProtocol, 0, guestapi.OldestProtocol},
+		{guestapi.Protocol + 1, 0, 0}, {guestapi.Protocol + 2, guestapi.Protocol + 1, 0}, {guestapi.OldestProtocol - 1, 0, 0}, {-7, -9, 0},
+	} {
+		dir := t.TempDir()
+		l := listen(t, dir, 1)
+		waiting := make(chan error, 1)
+		if tc.want == 0 {
+			go func() {
+				_, err := l.Client(context.Background())
+				waiting <- err
+			}()
+		}
+		conn, welcome, err := fake.Dial(context.Background(), dir, guestapi.Hello{Protocol: tc.newest, Oldest: tc.oldest})
+		if tc.want > 0 {
+			if err != nil || welcome.Protocol != tc.want {
+				t.Errorf("%+v: %+v, %v", tc, welcome, err)
+			} else if c := client(t, l); c.Protocol() != tc.want {
+				t.Errorf("%+v: the host speaks %d", tc, c.Protocol())
+			}
+		} else {
+			if err == nil || welcome.Protocol != guestapi.Protocol {
+				t.Errorf("%+v: let in with %+v", tc, welcome)
+			}
+			for done := false; !done; { // it may have begun to wait after that
+				select {
+				case err := <-waiting:
+					done = true
+					if !errors.Is(err, guest.ErrProtocol) {
+						t.Errorf("%+v: who waits hears %v", tc, err)
+					}
+				default:
+					if c, _, err := fake.Dial(context.Background(), dir, guestapi.Hello{Protocol: tc.newest, Oldest: tc.oldest}); err == nil {
+						c.Close()
+					}
+				}
+			}
+		}
+		if conn != nil {
+			conn.Close()
+		}
+	}
+}
+
+func TestLogOfTheGuest(t *testing.T) {
+	c := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("after") == "7" {
+			_, _ = io.WriteString(w, "\n{\"seq\":8,\"stream\":\"stdout\",\"line\":\"a\\u0007b\\nc\"}\n{\"seq\":10,\"stream\":\"x\",\"time\":\"2030-01-01T00:00:00Z\"}\n")
+			return
+		}
+		for range 3 * guestapi.KeepLogLines { // more than there can be
+			_, _ = io.WriteString(w, "\n")
+		}
+	})
+	var got []guestapi.LogLine
+	for l, err := range c.Log(context.Background(), 7, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, l)
+	}
+	if len(got) != 2 || got[0].Line != "ab c" || got[0].Stream != "stdout" || got[1].Stream != "stderr" || got[1].Seq != 10 {
+		t.Errorf("%+v", got)
+	}
+	for _, err := range c.Log(context.Background(), 0, false) {
+		if err == nil || !strings.Contains(err.Error(), "makes no sense") {
+			t.Errorf("an endless log: %v", err)
+		}
+	}
+}
+
+// The id of a request travels to the guest.
+func TestRequestIDGoesAlong(t *testing.T) {
+	got := make(chan string, 2)
+	c := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Get("X-Request-Id")
+		_, _ = io.WriteString(w, "{}")
+	})
+	for _, id := range []string{"my-id", ""} {
+		if _, err := c.Health(caller.With(context.Background(), caller.Caller{RequestID: id})); err != nil {
+			t.Fatal(err)
+		}
+		if have := <-got; have != id {
+			t.Errorf("%q arrived as %q", id, have)
+		}
+	}
 }
 
 func knock(t testing.TB, dir string) net.Conn {

@@ -8,6 +8,7 @@
 // Everything the guest says is untrusted.
 //
 //	GET    /health                                   Health
+//	GET    /log?after=N&follow=1                     NDJSON of LogLine with seq > N: those kept, then those that come
 //	POST   /assign                                   AssignRequest → AssignResponse
 //	POST   /warm                                     WarmRequest → WarmResponse (template builds only)
 //	GET    /contexts                                 []api.Context
@@ -41,10 +42,33 @@
 // is sent every 15 s to keep the stream alive.
 package guestapi
 
-import "github.com/pandastack/pandastack/api"
+import (
+	"time"
 
-// Protocol is the version of this protocol.
-const Protocol = 1
+	"github.com/pandastack/pandastack/api"
+)
+
+// Versions of this protocol. Protocol is the newest; a peer that speaks nothing
+// newer than OldestProtocol is still served, so that sandboxes and templates of
+// the release before live on. In the handshake the guest offers its newest and
+// its oldest, and the host answers with the newest that both know.
+//
+//	1  as it began
+//	2  GET /log; X-Request-Id on every call, which the agent logs
+const (
+	Protocol       = 2
+	OldestProtocol = 1
+)
+
+// Agree gives the newest version that a peer and this side both speak, false
+// when there is none. A peer that does not say its oldest speaks one alone.
+func Agree(newest, oldest int) (int, bool) {
+	if oldest == 0 {
+		oldest = newest
+	}
+	v := min(newest, Protocol)
+	return v, v >= max(oldest, OldestProtocol)
+}
 
 // Where things are inside a sandbox. The host binds a folder of its own, one a
 // sandbox, read-only to LinkDir, and the guest programs to ProgramDir.
@@ -71,6 +95,9 @@ const (
 	KeepHead      = 256 << 10 // bytes of each output stream that are kept from its start
 	KeepTail      = 768 << 10 // and from its end
 	MaxOutputFile = 64 << 20  // of the file that keeps the whole
+	KeepLogLines  = 2000      // of the console and the agent's log
+	KeepLogBytes  = 256 << 10 // of them together
+	MaxLogLine    = 4 << 10   // bytes; the rest of a line is left out
 
 	// Of one result; what is above is left out in the guest and refused by the host.
 	MaxTypes    = 64  // MIME types
@@ -81,14 +108,15 @@ const (
 
 // Hello is the guest's half of the handshake.
 type Hello struct {
-	Protocol   int    `json:"protocol"`
-	Generation int    `json:"generation"` // the last one the host assigned, 0 at first
-	BootID     string `json:"boot_id"`    // made once per start of the agent, the same in every copy of a snapshot
+	Protocol   int    `json:"protocol"`         // the newest it speaks
+	Oldest     int    `json:"oldest,omitempty"` // the oldest it speaks; 0: no other
+	Generation int    `json:"generation"`       // the last one the host assigned, 0 at first
+	BootID     string `json:"boot_id"`          // made once per start of the agent, the same in every copy of a snapshot
 }
 
 // Welcome is the host's half.
 type Welcome struct {
-	Protocol   int    `json:"protocol"`
+	Protocol   int    `json:"protocol"`        // the one that is spoken from now on; in a refusal, the host's newest
 	Generation int    `json:"generation"`      // of this restore
 	Error      string `json:"error,omitempty"` // why the link is refused; the guest tries again later
 }
@@ -101,6 +129,14 @@ type Health struct {
 	Processes int            `json:"processes"`
 	Busy      bool           `json:"busy"` // a cell or process of ours is running
 	Detail    map[string]any `json:"detail,omitempty"`
+}
+
+// LogLine is one line of the console or of the agent's log.
+type LogLine struct {
+	Seq    int64     `json:"seq"` // rises by one
+	Time   time.Time `json:"time"`
+	Stream string    `json:"stream"` // "stdout": the console, "stderr": the agent's log
+	Line   string    `json:"line"`
 }
 
 // AssignRequest makes a restored copy into this sandbox. It may come again: once
@@ -118,8 +154,9 @@ type AssignRequest struct {
 	Reseed     bool              `json:"reseed"`
 	Entropy    []byte            `json:"entropy"` // 64 bytes
 	UnixNano   int64             `json:"unix_nano"`
-	Spares     int               `json:"spares"`             // interpreters to keep forked ahead
-	Rehearse   bool              `json:"rehearse,omitempty"` // let the spares act a cell, which brings their pages back; nobody waits yet
+	Spares     int               `json:"spares"`              // interpreters to keep forked ahead
+	KeepEnvs   bool              `json:"keep_envs,omitempty"` // Envs come on top of those of the sandbox that this is a copy of
+	Rehearse   bool              `json:"rehearse,omitempty"`  // let the spares act a cell, which brings their pages back; nobody waits yet
 }
 
 // AssignResponse reports each step.

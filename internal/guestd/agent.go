@@ -37,7 +37,7 @@ type Config struct {
 	OutputDir      string
 	GenerationFile string
 	Etc            string // folder of passwd, group, hosts, hostname, machine-id
-	Stderr         *os.File
+	Console        *Console
 	Log            *slog.Logger
 	Reaper         *child.Reaper
 	// Memory reads what the sandbox uses, for the watchdog.
@@ -47,7 +47,7 @@ type Config struct {
 }
 
 // Defaults is the configuration inside a sandbox.
-func Defaults(log *slog.Logger, reaper *child.Reaper) Config {
+func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 	return Config{
 		Link:           guestapi.LinkSocket,
 		Programs:       guestapi.ProgramDir,
@@ -55,7 +55,7 @@ func Defaults(log *slog.Logger, reaper *child.Reaper) Config {
 		OutputDir:      guestapi.OutputDir,
 		GenerationFile: guestapi.GenerationFile,
 		Etc:            "/etc",
-		Stderr:         os.Stderr,
+		Console:        console,
 		Log:            log,
 		Reaper:         reaper,
 		Memory:         meminfo,
@@ -75,6 +75,7 @@ type Agent struct {
 	watchdog  *watchdog
 
 	generation atomic.Int64
+	offer      int // the protocol to offer next, when the host refused a newer; 0: the newest
 	assigning  sync.Mutex
 	warming    atomic.Bool
 }
@@ -94,7 +95,7 @@ func New(cfg Config) (*Agent, error) {
 		Programs:  cfg.Programs,
 		Workspace: cfg.Workspace,
 		OutputDir: cfg.OutputDir,
-		Stderr:    cfg.Stderr,
+		Stderr:    cfg.Console.Stream("stdout"),
 		Log:       cfg.Log,
 		Reaper:    cfg.Reaper,
 		Env:       a.env.forUser,

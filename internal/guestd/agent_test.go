@@ -52,6 +52,7 @@ type host struct {
 	linked  int
 	changed chan struct{}
 	refuse  string
+	only    int // the one version that it speaks; 0: as the agent
 }
 
 func newHost(t *testing.T, path string) *host {
@@ -81,9 +82,15 @@ func (h *host) serve(ln net.Listener) {
 		_ = json.Unmarshal(line, &h.hello)
 		h.linked++
 		welcome := guestapi.Welcome{Protocol: guestapi.Protocol, Generation: h.linked, Error: h.refuse}
+		if h.only > 0 { // a host that knows one version
+			welcome.Protocol = h.only
+			if h.hello.Protocol != h.only {
+				welcome.Error = "another version"
+			}
+		}
 		b, _ := json.Marshal(welcome)
 		conn.Write(append(b, '\n'))
-		if h.refuse == "" {
+		if welcome.Error == "" {
 			h.conn = conn
 			h.all = append(h.all, conn)
 		}
@@ -136,7 +143,7 @@ func start(t *testing.T, change ...func(*guestd.Config)) *sandbox {
 		OutputDir:      filepath.Join(dir, "log"),
 		GenerationFile: filepath.Join(dir, "generation"),
 		Etc:            etc,
-		Stderr:         devNull(t),
+		Console:        guestd.NewConsole(devNull(t)),
 		Log:            slog.New(slog.DiscardHandler),
 		Reaper:         reaper,
 		Memory:         func() (int64, int64, error) { return 0, 1 << 40, nil },

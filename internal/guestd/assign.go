@@ -132,7 +132,7 @@ func (a *Agent) assignEnv(req guestapi.AssignRequest) (string, error) {
 	for k, v := range req.Envs {
 		envs[k] = v
 	}
-	a.env.assign(envs)
+	a.env.assign(envs, req.KeepEnvs)
 	return fmt.Sprintf("%d variables", len(req.Envs)), nil
 }
 

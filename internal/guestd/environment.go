@@ -18,10 +18,17 @@ type environment struct {
 
 func newEnvironment() *environment { return &environment{assigned: map[string]string{}} }
 
-func (e *environment) assign(envs map[string]string) {
+// assign sets the variables of this sandbox, or with keep adds them to those
+// that it has as a copy of another.
+func (e *environment) assign(envs map[string]string, keep bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.assigned = maps.Clone(envs)
+	all := map[string]string{}
+	if keep {
+		maps.Copy(all, e.assigned)
+	}
+	maps.Copy(all, envs)
+	e.assigned = all
 }
 
 // forUser makes the environment of a user's process. What stands in extra wins

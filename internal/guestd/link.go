@@ -94,8 +94,14 @@ func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return nil, err
 	}
+	offer := a.offer
+	if offer == 0 {
+		offer = guestapi.Protocol
+	}
+	a.offer = 0
 	hello, err := json.Marshal(guestapi.Hello{
-		Protocol:   guestapi.Protocol,
+		Protocol:   offer,
+		Oldest:     guestapi.OldestProtocol,
 		Generation: int(a.generation.Load()),
 		BootID:     a.bootID,
 	})
@@ -108,9 +114,16 @@ func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
 	r := bufio.NewReaderSize(conn, guestapi.MaxHandshake)
 	welcome, err := readWelcome(r)
 	if err != nil {
+		// A host of the release before asks for exactly its version.
+		if v, ok := guestapi.Agree(welcome.Protocol, welcome.Protocol); ok && welcome.Error != "" && v < offer {
+			a.offer = v
+		}
 		return nil, err
 	}
-	a.log.Debug("linked to the host", "generation", welcome.Generation)
+	if welcome.Protocol > offer {
+		return nil, fmt.Errorf("the host wants to speak protocol %d and was offered %d", welcome.Protocol, offer)
+	}
+	a.log.Debug("linked to the host", "generation", welcome.Generation, "protocol", welcome.Protocol)
 	return r, conn.SetDeadline(time.Time{})
 }
 
@@ -130,8 +143,8 @@ func readWelcome(r *bufio.Reader) (guestapi.Welcome, error) {
 	if w.Error != "" {
 		return w, fmt.Errorf("the host refuses the link: %s", w.Error)
 	}
-	if w.Protocol != guestapi.Protocol {
-		return w, fmt.Errorf("the host speaks protocol %d, this agent %d", w.Protocol, guestapi.Protocol)
+	if v, ok := guestapi.Agree(w.Protocol, w.Protocol); !ok || v != w.Protocol {
+		return w, fmt.Errorf("the host speaks protocol %d, this agent %d to %d", w.Protocol, guestapi.OldestProtocol, guestapi.Protocol)
 	}
 	return w, nil
 }

@@ -66,6 +66,32 @@ func TestLinkComesBackWhenTheHostWasAway(t *testing.T) {
 	s.do("GET", "/health", nil, &h)
 }
 
+// A host of the release before asks for exactly its version, and gets it; a new
+// one in its place is spoken with in the newest again.
+func TestHostOfTheVersionBefore(t *testing.T) {
+	s := start(t)
+	s.host.wait(func() bool { return s.host.linked == 1 })
+	s.host.mu.Lock()
+	s.host.only = guestapi.OldestProtocol
+	s.host.mu.Unlock()
+	s.breakLink()
+	var h guestapi.Health
+	s.do("GET", "/health", nil, &h)
+	s.host.mu.Lock()
+	if s.host.hello.Protocol != guestapi.OldestProtocol {
+		t.Errorf("it is offered %d", s.host.hello.Protocol)
+	}
+	s.host.only = 0
+	s.host.mu.Unlock()
+	s.breakLink()
+	s.do("GET", "/health", nil, &h)
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	if s.host.hello.Protocol != guestapi.Protocol {
+		t.Errorf("then %d", s.host.hello.Protocol)
+	}
+}
+
 func TestLinkThatIsRefusedIsTriedAgain(t *testing.T) {
 	s := start(t)
 	s.host.wait(func() bool { return s.host.linked == 1 })

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -21,12 +23,16 @@ func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, h handler) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := h(w, r); err != nil {
+			began := time.Now()
+			err := h(w, r)
+			a.logRequest(r, began, err)
+			if err != nil {
 				a.writeError(w, r, err)
 			}
 		})
 	}
 	handle("GET /health", a.getHealth)
+	handle("GET /log", a.getLog)
 	handle("POST /assign", a.postAssign)
 	handle("POST /warm", a.postWarm)
 
@@ -61,6 +67,23 @@ func (a *Agent) routes() http.Handler {
 		return fault.New(api.CodeNotFound, "the guest agent has no route %s %s", r.Method, r.URL.Path)
 	})
 	return mux
+}
+
+// logRequest logs what somebody asked for: a call with the id of a request. The
+// host's own, such as looking whether the agent is there, have none.
+func (a *Agent) logRequest(r *http.Request, began time.Time, err error) {
+	id := r.Header.Get("X-Request-Id")
+	if id == "" {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("request_id", id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.Float64("ms", milliseconds(time.Since(began))),
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", short(err.Error())))
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
 func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) error {
@@ -146,7 +169,7 @@ func (a *Agent) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	status, ok := statuses[body.Code]
 	if !ok {
 		status = http.StatusInternalServerError
-		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		a.log.Error("request failed", "request_id", r.Header.Get("X-Request-Id"), "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	if s := statusOf(err); s != 0 {
 		status = s

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/auth"
@@ -16,18 +18,6 @@ var absent = []struct {
 	what, hint string
 	patterns   []string // of http.ServeMux, any method unless one is said
 }{
-	{"snapshots", "keep what matters in files, and fetch them before the sandbox ends", []string{
-		"POST /v1/sandboxes/{id}/snapshots", "/v1/snapshots", "/v1/snapshots/{snapshot}",
-	}},
-	{"forks of sandboxes", "make several sandboxes, and give each the files it needs", []string{
-		"POST /v1/sandboxes/{id}/fork", "POST /v1/sandboxes/{id}/fork-tree", "POST /v1/sandboxes/{id}/promote",
-	}},
-	{"hibernation", "pause the sandbox: POST …/pause", []string{
-		"POST /v1/sandboxes/{id}/hibernate", "POST /v1/sandboxes/{id}/wake",
-	}},
-	{"a log of the sandbox", "output is with what made it: exec, processes and code contexts", []string{
-		"GET /v1/sandboxes/{id}/logs",
-	}},
 	{"ports of sandboxes", "a sandbox has loopback and nothing else: call its servers from inside, with exec", []string{
 		"/v1/sandboxes/{id}/ports", "/v1/sandboxes/{id}/ports/{port}", "POST /v1/sandboxes/{id}/preview-token",
 	}},
@@ -53,6 +43,33 @@ func (s *Server) absentRoutes() *http.ServeMux {
 		}
 	}
 	return mux
+}
+
+// absentFields are what clients may ask of a new sandbox and this server does
+// not have. Unknown fields are ignored, but whoever writes to a volume, relies
+// on a network, or needs a secret must not believe that it is there.
+type absentFields struct {
+	Volumes json.RawMessage `json:"volumes"`
+	Network json.RawMessage `json:"network"`
+	Secrets json.RawMessage `json:"secrets"`
+}
+
+func (f absentFields) refuse() error {
+	for _, a := range []struct {
+		field, hint string
+		asked       json.RawMessage
+	}{
+		{"volumes", "write files into the sandbox, or build a template that has them", f.Volumes},
+		{"network", "a sandbox has loopback and nothing else: leave network out", f.Network},
+		{"secrets", "give values with envs, or write them to a file in the sandbox", f.Secrets},
+	} {
+		if asksForNothing := slices.Contains([]string{"", "null", "[]", "{}", "false"}, string(a.asked)); !asksForNothing {
+			e := fault.New(api.CodeUnsupported, "this server does not have %s of sandboxes", a.field)
+			e.Field = a.field
+			return e.WithHint("%s", a.hint)
+		}
+	}
+	return nil
 }
 
 func notHere(what, hint string) handler {

@@ -33,6 +33,9 @@ func (s *Server) authenticated(need auth.Scope, next handler) handler {
 		}
 		st := stateOf(r.Context())
 		st.who = who
+		if err := s.calls.take(who.Owner); err != nil {
+			return err
+		}
 		if err := who.Require(need); err != nil {
 			return err
 		}

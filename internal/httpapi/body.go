@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,42 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return explain(err)
 	}
+	return noInnerNull(raw, reflect.TypeOf(v).Elem())
+}
+
+// noInnerNull refuses a null inside a list or a map that is a field of t. A
+// field that is null is left out, as many clients write it, but the decoder would
+// make an empty string of a variable or an argument that is null.
+func noInnerNull(raw []byte, t reflect.Type) error {
+	if t.Kind() != reflect.Struct || !bytes.Contains(raw, []byte("null")) {
+		return nil
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return explain(err)
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if holdsNull(fields[name]) {
+			return fault.InvalidField(name, "%s holds a null", name).WithHint("leave the entry out")
+		}
+	}
 	return nil
+}
+
+func holdsNull(v any) bool {
+	null := func(v any) bool { return v == nil || holdsNull(v) }
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, null)
+	case map[string]any:
+		for _, each := range v {
+			if null(each) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
@@ -13,10 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/pandastack/pandastack/api"
 )
 
 // Conform serves what h serves and fails the test when a request or a response
@@ -86,11 +82,7 @@ type contract struct {
 var contractOnce = sync.OnceValues(newContract)
 
 func newContract() (*contract, error) {
-	var loose any
-	if err := yaml.Unmarshal(api.OpenAPI, &loose); err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(loose) // plain JSON values from here on
+	raw, err := openapiJSON()
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
@@ -68,7 +70,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.Itoa(retryAfter(err, status)))
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
@@ -83,6 +85,20 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	writeJSON(w, status, body)
+}
+
+// retryAfter is in how many seconds it makes sense to try again. Where a caller
+// has too many of something, time alone does not help: they get a number that
+// no client waits for by itself.
+func retryAfter(err error, status int) int {
+	var f *fault.Error
+	if errors.As(err, &f) && f.RetryAfter > 0 {
+		return int(math.Ceil(f.RetryAfter.Seconds()))
+	}
+	if status == http.StatusTooManyRequests {
+		return 10
+	}
+	return 1
 }
 
 // failure puts an error into the words of the API. What has no kind is ours

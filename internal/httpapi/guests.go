@@ -16,7 +16,7 @@ const relinks = 3
 // has the same effect once and twice.
 func (s *Server) withGuest(r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {
 	for n := 0; ; n++ {
-		err := s.onceWithGuest(r, call)
+		err := s.callGuest(r.Context(), r, call)
 		if n == relinks || !errors.Is(err, guest.ErrLinkLost) || stateOf(r.Context()).wrote {
 			return err
 		}
@@ -25,10 +25,14 @@ func (s *Server) withGuest(r *http.Request, call func(ctx context.Context, g *gu
 
 // onceWithGuest makes a call that must not be made twice.
 func (s *Server) onceWithGuest(r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {
-	g, done, err := s.Sandboxes.Guest(r.Context(), owner(r), r.PathValue("id"))
+	return s.callGuest(guest.Unrepeatable(r.Context()), r, call)
+}
+
+func (s *Server) callGuest(ctx context.Context, r *http.Request, call func(ctx context.Context, g *guest.Client) error) error {
+	g, done, err := s.Sandboxes.Guest(ctx, owner(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	defer done()
-	return call(r.Context(), g)
+	return call(ctx, g)
 }

@@ -28,8 +28,35 @@ var openapiJSON = sync.OnceValues(func() ([]byte, error) {
 		return nil, fmt.Errorf("reading the embedded API document: %w", err)
 	}
 	delete(doc, "x-failures") // only there to be merged into routes
+	nullsAreLeftOut(doc)
 	return json.Marshal(doc)
 })
+
+// nullsAreLeftOut says of every request what the document says once: a field
+// that may be left out may be null.
+func nullsAreLeftOut(doc map[string]any) {
+	components, _ := doc["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	for name, s := range schemas {
+		if !strings.HasSuffix(name, "Request") && !strings.HasSuffix(name, "Patch") {
+			continue
+		}
+		schema, _ := s.(map[string]any)
+		required, _ := schema["required"].([]any)
+		properties, _ := schema["properties"].(map[string]any)
+		for field, p := range properties {
+			property, _ := p.(map[string]any)
+			if slices.Contains(required, any(field)) {
+				continue
+			}
+			if kind, simple := property["type"].(string); simple && property["enum"] == nil {
+				property["type"] = []string{kind, "null"}
+			} else {
+				properties[field] = map[string]any{"anyOf": []any{property, map[string]any{"type": "null"}}}
+			}
+		}
+	}
+}
 
 // openapiHTML is the document for people: made from it, without scripts.
 var openapiHTML = sync.OnceValues(func() ([]byte, error) {
@@ -85,7 +112,7 @@ type (
 		Paths      ordered[pathItem]
 		Components struct {
 			Schemas    ordered[schema]
-			Responses  map[string]response
+			Responses  ordered[response]
 			Parameters map[string]parameter
 		}
 	}
@@ -101,7 +128,9 @@ type (
 		Parameters           []parameter
 		RequestBody          *struct{ Content ordered[media] }
 		Responses            ordered[response]
+		Failures             []failureLink `json:"-"`
 	}
+	failureLink struct{ Status, Code string }
 	parameter struct {
 		Ref                   string `json:"$ref"`
 		Name, In, Description string
@@ -168,19 +197,26 @@ func (d document) Operations(tag string) []operation {
 				}
 				op.Parameters = append(op.Parameters, p)
 			}
-			slices.Sort(op.Responses.Keys)
+			op.settle()
 			list = append(list, op)
 		}
 	}
 	return list
 }
 
-// Response gives a response, also one that is written elsewhere.
-func (d document) Response(r response) response {
-	if r.Ref != "" {
-		return d.Components.Responses[refName(r.Ref)]
+// settle sorts the responses and takes those apart that are the same for many
+// routes: the failures.
+func (op *operation) settle() {
+	slices.Sort(op.Responses.Keys)
+	var own []string
+	for _, status := range op.Responses.Keys {
+		if ref := op.Responses.Of[status].Ref; ref != "" {
+			op.Failures = append(op.Failures, failureLink{status, refName(ref)})
+		} else {
+			own = append(own, status)
+		}
 	}
-	return r
+	op.Responses.Keys = own
 }
 
 // ordered is a JSON object whose order matters to a reader.

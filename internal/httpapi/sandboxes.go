@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -25,6 +24,16 @@ type Sandboxes interface {
 	PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error)
 	Pause(ctx context.Context, owner, id string) error
 	Resume(ctx context.Context, owner, id string) error
+	Hibernate(ctx context.Context, owner, id string, req api.CarryRequest) error
+	Wake(ctx context.Context, owner, id string) error
+	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
+	Snapshots(ctx context.Context, owner, sandboxID string) ([]api.Snapshot, error)
+	GetSnapshot(ctx context.Context, owner, id string) (api.Snapshot, error)
+	PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, owner, id string) error
+	Fork(ctx context.Context, owner, id string, req api.ForkRequest) (api.Fork, error)
+	ForkTree(ctx context.Context, owner, id string, req api.ForkRequest) (api.Fork, error)
+	Promote(ctx context.Context, owner, id string, req api.PromoteRequest) (api.Promotion, error)
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
@@ -35,16 +44,14 @@ var _ Sandboxes = (*sandbox.Manager)(nil)
 func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		api.CreateSandboxRequest
-		Volumes []json.RawMessage `json:"volumes"` // of published clients
+		absentFields
 	}
 	if err := decode(w, r, &body); err != nil {
 		return err
 	}
 	req := body.CreateSandboxRequest
-	if len(body.Volumes) > 0 { // what is written to one must not be lost silently
-		e := fault.New(api.CodeUnsupported, "this server does not have volumes")
-		e.Field = "volumes"
-		return e.WithHint("write files into the sandbox, or build a template that has them")
+	if err := body.absentFields.refuse(); err != nil {
+		return err
 	}
 	if err := checkCreate(&req); err != nil {
 		return err

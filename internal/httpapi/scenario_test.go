@@ -195,6 +195,8 @@ func TestSandboxes(t *testing.T) {
 		{name: "create once", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": "k-1"}, status: 201, calls: []string{"create ann once=k-1 template= ttl=-1"}},
 		{name: "create with an empty key", method: "POST", path: "/v1/sandboxes", header: map[string]string{"Idempotency-Key": ""}, status: 400, code: api.CodeInvalid, field: "Idempotency-Key"},
 		{name: "create with a volume", method: "POST", path: "/v1/sandboxes", body: `{"volumes":[{"name":"v","read_only":false}]}`, status: 501, code: api.CodeUnsupported, field: "volumes"},
+		{name: "create with a network", method: "POST", path: "/v1/sandboxes", body: `{"network":{"allow":["example.org"]}}`, status: 501, code: api.CodeUnsupported, field: "network"},
+		{name: "create without a network", method: "POST", path: "/v1/sandboxes", body: `{"network":false,"secrets":null}`, status: 201, calls: []string{"create ann template= ttl=-1"}},
 		{name: "create with broken JSON", method: "POST", path: "/v1/sandboxes", body: `{"template":`, status: 400, code: api.CodeInvalid, want: []string{"at byte"}},
 		{name: "create with two values", method: "POST", path: "/v1/sandboxes", body: `{} {}`, status: 400, code: api.CodeInvalid},
 		{name: "create with an array", method: "POST", path: "/v1/sandboxes", body: `[]`, status: 400, code: api.CodeInvalid},
@@ -249,6 +251,7 @@ func TestExec(t *testing.T) {
 	}
 	runAll(t, []scenario{
 		{name: "shell", method: "POST", path: path, body: `{"cmd":"ls"}`, stub: stub{exec: api.ExecResult{Stdout: "x", ExitCode: 2}}, status: 200, want: []string{`"stdout":"x"`, `"stderr":""`, `"exit_code":2`}, calls: []string{`exec "ls" []`}},
+		{name: "fields that are null are left out", method: "POST", path: path, body: `{"cmd":"ls","cwd":null,"envs":null,"stdin":null,"unknown":[null]}`, status: 200, calls: []string{`exec "ls" []`}},
 		{name: "arguments", method: "POST", path: path, body: `{"cmd":["ls","-l"]}`, status: 200, calls: []string{`exec "" ["ls" "-l"]`}},
 		{name: "nothing to run", method: "POST", path: path, body: `{}`, status: 400, code: api.CodeInvalid, field: "cmd"},
 		{name: "neither", method: "POST", path: path, body: `{"cmd":7}`, status: 400, code: api.CodeInvalid, field: "cmd"},
@@ -267,6 +270,9 @@ func TestExec(t *testing.T) {
 			"event: stderr\ndata: {\"chunk\":\"a\uFFFDb\"}\n\n",
 			"event: exit\ndata: {\"exit_code\":3",
 		}, check: header("Content-Type", "text/event-stream; charset=utf-8")},
+		{name: "stream of what some clients take for the end of a line", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: append([]api.Event{{Seq: 1, Type: api.EventStdout, Text: "a\u0085b\u2028c"}}, exit(0, "exited")...)}, status: 200, calls: []string{`exec "ls" []`}, want: []string{
+			`data: {"chunk":"a\u0085b\u2028c"}`,
+		}},
 		{name: "stream to its deadline", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: exit(137, "timeout")}, status: 200, calls: []string{`exec "ls" []`}, want: []string{"event: error\ndata: {\"error\":\"timeout"}, not: []string{"event: exit"}},
 		{name: "stream that fails before it begins", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{fail: info404}, status: 404, code: api.CodeNotFound, calls: []string{`exec "ls" []`}},
 		{name: "stream that breaks is no success", method: "POST", path: path + "/stream", body: `{"cmd":"ls"}`, stub: stub{events: out}, status: 200, calls: []string{`exec "ls" []`}, want: []string{"event: error"}, not: []string{"event: exit"}},
@@ -394,4 +400,47 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	if len(statusOf) != 12 || statusOf[api.CodeNoSpace] != http.StatusInsufficientStorage {
 		t.Error("the table is not the contract's")
 	}
+}
+
+func TestSnapshots(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "take with an empty body", method: "POST", path: path + "/snapshots", status: 201, want: []string{`"id":"sn-1"`, `"sandbox_id":"sb-1"`, `"size_bytes":5`}, calls: []string{`snapshot sb-1 "" map[] false`}},
+		{name: "take", method: "POST", path: path + "/snapshots", body: `{"name":"n","metadata":{"a":"b"},"carry_running":true}`, status: 201, calls: []string{`snapshot sb-1 "n" map[a:b] true`}},
+		{name: "take with a bad name", method: "POST", path: path + "/snapshots", body: `{"name":7}`, status: 400, code: api.CodeInvalid, field: "name"},
+		{name: "take of nothing", method: "POST", path: "/v1/sandboxes/sb-9/snapshots", status: 404, code: api.CodeNotFound, calls: []string{`snapshot sb-9 "" map[] false`}},
+		{name: "list", method: "GET", path: "/v1/snapshots", status: 200, want: []string{`{"snapshots":[{"id":"sn-1"`, `"workspace":"ann"`}, calls: []string{"snapshots ann "}},
+		{name: "list none", method: "GET", path: "/v1/snapshots?sandbox_id=none", status: 200, want: []string{`{"snapshots":[]}`}, calls: []string{"snapshots ann none"}},
+		{name: "get", method: "GET", path: "/v1/snapshots/sn-1", status: 200, want: []string{`"id":"sn-1"`}},
+		{name: "get none", method: "GET", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound},
+		{name: "rename", method: "PATCH", path: "/v1/snapshots/sn-1", body: `{"name":"x"}`, status: 200, calls: []string{"rename sn-1 x"}},
+		{name: "delete", method: "DELETE", path: "/v1/snapshots/sn-1", status: 204, calls: []string{"delete sn-1"}},
+		{name: "delete none", method: "DELETE", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound, calls: []string{"delete sn-2"}},
+		{name: "no key", method: "GET", path: "/v1/snapshots", header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated},
+	})
+}
+
+func TestHibernation(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "hibernate with an empty body", method: "POST", path: path + "/hibernate", status: 200, want: []string{`{"status":"hibernated"}`}, calls: []string{"hibernate sb-1 false"}},
+		{name: "hibernate", method: "POST", path: path + "/hibernate", body: `{"carry_running":true}`, status: 200, calls: []string{"hibernate sb-1 true"}},
+		{name: "hibernate badly", method: "POST", path: path + "/hibernate", body: `{"carry_running":1}`, status: 400, code: api.CodeInvalid, field: "carry_running"},
+		{name: "by its older name", method: "POST", path: path + "/stop", status: 200, calls: []string{"hibernate sb-1 false"}},
+		{name: "wake", method: "POST", path: path + "/wake", status: 200, want: []string{`{"status":"running"}`}, calls: []string{"wake sb-1"}},
+		{name: "wake by its older name", method: "POST", path: path + "/start", status: 200, calls: []string{"wake sb-1"}},
+		{name: "wake nothing", method: "POST", path: "/v1/sandboxes/sb-9/wake", status: 404, code: api.CodeNotFound, calls: []string{"wake sb-9"}},
+	})
+}
+
+func TestForks(t *testing.T) {
+	const path = "/v1/sandboxes/sb-1"
+	runAll(t, []scenario{
+		{name: "fork with an empty body", method: "POST", path: path + "/fork", status: 201, want: []string{`"parent_id":"sb-1"`, `"children":[{"id":"sb-1"`}, calls: []string{"fork sb-1 1 false"}},
+		{name: "fork", method: "POST", path: path + "/fork", body: `{"count":3,"carry_running":true}`, status: 201, calls: []string{"fork sb-1 3 true"}},
+		{name: "fork a negative number of times", method: "POST", path: path + "/fork", body: `{"count":-1}`, status: 400, code: api.CodeInvalid, field: "count"},
+		{name: "fork nothing", method: "POST", path: "/v1/sandboxes/sb-9/fork", status: 404, code: api.CodeNotFound, calls: []string{"fork sb-9 1 false"}},
+		{name: "fork a tree", method: "POST", path: path + "/fork-tree", body: `{"count":2,"metadata":{"a":"b"}}`, status: 201, want: []string{`"tree_id":"tr-1"`, `"errors":[{"index":1,"error":"no room","code":"no_capacity"}]`}, calls: []string{"fork-tree sb-1 map[a:b]"}},
+		{name: "promote", method: "POST", path: path + "/promote", body: `{"cleanup_siblings":true}`, status: 200, want: []string{`{"winner":"sb-1","tree_id":"tr-1","deleted":[],"failures":{}}`}, calls: []string{"promote sb-1 true"}},
+	})
 }

@@ -12,6 +12,8 @@ import (
 	"path"
 	"slices"
 
+	"golang.org/x/time/rate"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
 )
@@ -35,6 +37,8 @@ type Options struct {
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
+	// Rate is what each workspace is held to.
+	Rate Rate
 }
 
 // Server answers /v1.
@@ -43,6 +47,7 @@ type Server struct {
 	mux    *http.ServeMux
 	absent *http.ServeMux
 	routed []string
+	calls  throttle
 }
 
 // New makes the handler of the whole API.
@@ -51,7 +56,7 @@ func New(o Options) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = slog.New(caller.LogHandler(o.Log.Handler()))
-	s := &Server{Options: o, mux: http.NewServeMux()}
+	s := &Server{Options: o, mux: http.NewServeMux(), calls: throttle{Rate: o.Rate, of: map[string]*rate.Limiter{}}}
 	s.routes()
 	s.absent = s.absentRoutes()
 	return s
@@ -87,6 +92,7 @@ func (s *Server) routes() {
 	locked("GET /metrics", s.metrics)
 	locked("GET /v1/events", s.allEvents)
 	locked("GET /v1/sandboxes/{id}/events", s.sandboxEvents)
+	locked("GET /v1/sandboxes/{id}/logs", s.logs)
 
 	locked("GET /v1/templates", s.listTemplates)
 	locked("GET /v1/templates/builds", s.listBuilds)
@@ -100,6 +106,19 @@ func (s *Server) routes() {
 	locked("PATCH /v1/sandboxes/{id}/lifecycle", s.patchLifecycle)
 	locked("POST /v1/sandboxes/{id}/pause", s.pauseSandbox)
 	locked("POST /v1/sandboxes/{id}/resume", s.resumeSandbox)
+	locked("POST /v1/sandboxes/{id}/hibernate", s.hibernateSandbox)
+	locked("POST /v1/sandboxes/{id}/stop", s.hibernateSandbox) // an older name
+	locked("POST /v1/sandboxes/{id}/wake", s.wakeSandbox)
+	locked("POST /v1/sandboxes/{id}/start", s.wakeSandbox) // an older name
+	locked("POST /v1/sandboxes/{id}/snapshots", s.takeSnapshot)
+	locked("POST /v1/sandboxes/{id}/fork", s.fork)
+	locked("POST /v1/sandboxes/{id}/fork-tree", s.forkTree)
+	locked("POST /v1/sandboxes/{id}/promote", s.promote)
+
+	locked("GET /v1/snapshots", s.listSnapshots)
+	locked("GET /v1/snapshots/{id}", s.getSnapshot)
+	locked("PATCH /v1/snapshots/{id}", s.patchSnapshot)
+	locked("DELETE /v1/snapshots/{id}", s.deleteSnapshot)
 
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)

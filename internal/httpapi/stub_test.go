@@ -103,6 +103,73 @@ func (s *stub) PatchLifecycle(_ context.Context, _, id string, p api.LifecyclePa
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 
+func (s *stub) Hibernate(_ context.Context, _, id string, req api.CarryRequest) error {
+	s.call("hibernate %s %v", id, req.CarryRunning)
+	return s.known(id)
+}
+
+func (s *stub) Wake(_ context.Context, _, id string) error {
+	s.call("wake %s", id)
+	return s.known(id)
+}
+
+var taken = api.Snapshot{ID: "sn-1", SandboxID: "sb-1", Template: "base", SizeBytes: 5, Workspace: "ann", CreatedAt: time.Unix(1700000000, 0).UTC()}
+
+func (s *stub) Snapshot(_ context.Context, _, id string, req api.SnapshotRequest) (api.Snapshot, error) {
+	s.call("snapshot %s %q %v %v", id, req.Name, req.Metadata, req.CarryRunning)
+	return taken, s.known(id)
+}
+
+func (s *stub) Snapshots(_ context.Context, owner, sandboxID string) ([]api.Snapshot, error) {
+	s.call("snapshots %s %s", owner, sandboxID)
+	if sandboxID == "none" {
+		return nil, nil
+	}
+	return []api.Snapshot{taken}, nil
+}
+
+func (s *stub) Fork(_ context.Context, _, id string, req api.ForkRequest) (api.Fork, error) {
+	n := 1
+	if req.Count != nil {
+		n = *req.Count
+	}
+	s.call("fork %s %d %v", id, n, req.CarryRunning)
+	return api.Fork{ParentID: id, Children: []api.SandboxInfo{info}}, s.known(id)
+}
+
+func (s *stub) ForkTree(_ context.Context, _, id string, req api.ForkRequest) (api.Fork, error) {
+	s.call("fork-tree %s %v", id, req.Metadata)
+	return api.Fork{TreeID: "tr-1", ParentID: id, Children: []api.SandboxInfo{info}, Errors: []api.ForkError{{Index: 1, Message: "no room", Code: api.CodeNoCapacity}}}, s.known(id)
+}
+
+func (s *stub) Promote(_ context.Context, _, id string, req api.PromoteRequest) (api.Promotion, error) {
+	s.call("promote %s %v", id, req.CleanupSiblings)
+	return api.Promotion{Winner: id, TreeID: "tr-1", Deleted: []string{}, Failures: map[string]string{}}, s.known(id)
+}
+
+func (s *stub) knownSnapshot(id string) error {
+	if id == "sn-1" {
+		return nil
+	}
+	return fault.New(api.CodeNotFound, "there is no snapshot %q", id)
+}
+
+func (s *stub) GetSnapshot(_ context.Context, _, id string) (api.Snapshot, error) {
+	return taken, s.knownSnapshot(id)
+}
+
+func (s *stub) PatchSnapshot(_ context.Context, _, id string, p api.SnapshotPatch) (api.Snapshot, error) {
+	if p.Name != nil {
+		s.call("rename %s %s", id, *p.Name)
+	}
+	return taken, s.knownSnapshot(id)
+}
+
+func (s *stub) DeleteSnapshot(_ context.Context, _, id string) error {
+	s.call("delete %s", id)
+	return s.knownSnapshot(id)
+}
+
 func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), error) {
 	s.call("guest %s", id)
 	if err := s.known(id); err != nil {
@@ -221,4 +288,11 @@ func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (strin
 func (stubKeys) List(auth.Identity, string) ([]auth.Key, error) { return nil, nil }
 func (stubKeys) Revoke(context.Context, auth.Identity, string) error {
 	return fault.New(api.CodeNotFound, "there is no such key")
+}
+
+// keysOfAll takes every key for a workspace's.
+type keysOfAll struct{ stubKeys }
+
+func (keysOfAll) Check(secret string) (auth.Identity, bool) {
+	return auth.Identity{Owner: secret, Prefix: "pds_test", Scope: auth.Admin}, secret != ""
 }

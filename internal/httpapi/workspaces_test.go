@@ -26,13 +26,20 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	ended := create(l, "ann")
 	l.as("ann", http.StatusNoContent, "DELETE", "/v1/sandboxes/"+ended, "")
 	own := create(l, "bob")
-	const never = "sb-0000000000000000"
+	const never, noSnapshot = "sb-0000000000000000", "sn-0000000000000000"
+	snapshot := take(l, "ann", foreign)
 
 	for _, pattern := range httpapi.New(httpapi.Options{}).Routes() {
 		method, path, _ := strings.Cut(pattern, " ")
 		switch {
 		case !strings.Contains(path, "{"), path == "/v1/templates/{name}", path == "/v1/me/tokens/{prefix}":
 			continue // no resource in it, one that is everybody's, or one that auth's own test is about
+		case strings.HasPrefix(path, "/v1/snapshots/{id}"):
+			want := l.ask("bob", method, strings.Replace(path, "{id}", noSnapshot, 1), fits, noSnapshot)
+			if got := l.ask("bob", method, strings.Replace(path, "{id}", snapshot, 1), fits, snapshot); want.status != http.StatusNotFound || got.body != want.body || got.status != want.status {
+				t.Errorf("%s of a foreign one:\n%+v\none that never was:\n%+v", pattern, got, want)
+			}
+			continue
 		case !strings.HasPrefix(path, "/v1/sandboxes/{id}"):
 			t.Errorf("%s: this test does not know what a foreign one of these is", pattern)
 			continue
@@ -65,6 +72,14 @@ func create(l *live, key string) string {
 		l.t.Fatal(err)
 	}
 	return info.ID
+}
+
+func take(l *live, key, id string) string {
+	var sn api.Snapshot
+	if err := json.Unmarshal([]byte(l.as(key, http.StatusCreated, "POST", "/v1/sandboxes/"+id+"/snapshots", "")), &sn); err != nil {
+		l.t.Fatal(err)
+	}
+	return sn.ID
 }
 
 // answer is all that a client can see.

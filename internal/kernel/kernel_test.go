@@ -414,3 +414,35 @@ func TestOneShot(t *testing.T) {
 		t.Errorf("an unknown language: %v", err)
 	}
 }
+
+// A cell that was left to itself keeps its sandbox from being idle, and nothing
+// else does.
+func TestDetachedCellIsNotIdle(t *testing.T) {
+	r := newRig(t, kernel.Config{})
+	ctx := context.Background()
+	leaving, leave := context.WithCancel(ctx)
+	defer leave()
+	for e, err := range r.Stream(leaving, owner, r.sid, "default", api.RunRequest{Code: "wait('end')", ExecutionID: "detached", Detach: true}) {
+		if e.Type == api.EventStarted {
+			leave()
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if life, err := r.manager.Lifecycle(ctx, owner, r.sid); err != nil || life.IdleSeconds != 0 {
+		t.Errorf("idle for %v s while a cell runs, %v", life.IdleSeconds, err)
+	}
+	r.host.Guest(r.sid).Signal("end")
+	if _, err := r.Wait(ctx, owner, r.sid, "default", "detached"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is idle again", func() bool {
+		life, err := r.manager.Lifecycle(ctx, owner, r.sid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return life.IdleSeconds > 0
+	})
+}

@@ -49,6 +49,11 @@ func newRig(t *testing.T, cfg kernel.Config) *rig {
 
 type oneTemplate struct{ image string }
 
+func (o oneTemplate) ByDigest(ctx context.Context, _ string) (sandbox.Template, error) {
+	list, err := o.Templates(ctx)
+	return list[0], err
+}
+
 func (o oneTemplate) Templates(context.Context) ([]sandbox.Template, error) {
 	return []sandbox.Template{{Info: api.TemplateInfo{Name: "base", Digest: "d", MemoryMB: 512, DiskMB: 512, CPU: 1}, Snapshot: o.image}}, nil
 }

@@ -196,7 +196,7 @@ func (f *follow) untimely(err error) (api.Event, bool) {
 
 // interruptLeft stops a cell that nobody waits for any more.
 func (s *Service) interruptLeft(e execution) {
-	ctx, cancel := context.WithTimeout(context.Background(), interruptTime)
+	ctx, cancel := context.WithTimeout(guest.WithoutWaking(context.Background()), interruptTime)
 	defer cancel()
 	err := s.InterruptExecution(ctx, "", e.sandbox, e.context, e.id)
 	if err != nil && !errors.Is(err, fault.NotFound) && !errors.Is(err, fault.Conflict) {

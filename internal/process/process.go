@@ -262,6 +262,7 @@ func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess
 		if !errors.Is(err, guest.ErrLinkLost) {
 			return p, err
 		}
+		ctx = guest.WithoutWaking(ctx)
 	}
 }
 
@@ -281,7 +282,7 @@ func byTag(ctx context.Context, c *guest.Client, tag string) (api.Process, bool,
 // kill ends a command whose caller is gone. There is nobody left to tell when
 // it fails; the deadline in the guest ends it then.
 func (s *Service) kill(ctx context.Context, link guest.Link, pid int) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	ctx, cancel := context.WithTimeout(guest.WithoutWaking(context.WithoutCancel(ctx)), killTime)
 	defer cancel()
 	client, done, err := link(ctx)
 	if err != nil {

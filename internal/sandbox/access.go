@@ -90,17 +90,17 @@ func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, f
 		}
 		return nil, nil, errState(row)
 	}
-	end, err := b.begin(m.cfg.Now())
+	c, err := m.enter(ctx, b)
 	if err != nil {
 		return nil, nil, err
 	}
 	wait, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancel()
-	client, err := b.link.Client(wait)
+	client, err := c.link.Client(wait)
 	if err == nil {
-		return client, func() { end(m.cfg.Now()) }, nil
+		return client, func() { c.end(m.cfg.Now()) }, nil
 	}
-	end(m.cfg.Now())
+	c.end(m.cfg.Now())
 	switch row := b.get(); {
 	case row.State != store.Running:
 		return nil, nil, errState(row)
@@ -111,6 +111,27 @@ func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, f
 	default:
 		return nil, nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", id, m.cfg.LinkWait).
 			WithHint("it may be out of memory; create a new sandbox")
+	}
+}
+
+// enter begins a call to a box, and wakes it first when it sleeps.
+func (m *Manager) enter(ctx context.Context, b *box) (call, error) {
+	for {
+		c, wait, err := b.begin(m.cfg.Now(), guest.IsUnrepeatable(ctx), !guest.MayWake(ctx))
+		switch {
+		case err != nil && b.asleep() && guest.MayWake(ctx):
+			if err := m.awaken(ctx, b); err != nil {
+				return call{}, err
+			}
+		case err != nil || wait == nil:
+			return c, err
+		default:
+			select {
+			case <-wait:
+			case <-ctx.Done():
+				return call{}, context.Cause(ctx)
+			}
+		}
 	}
 }
 
@@ -132,8 +153,16 @@ func (m *Manager) Templates(ctx context.Context) ([]api.TemplateInfo, error) {
 	return out, nil
 }
 
-// TemplatesInUse names the digests of templates that sandboxes on this host
-// were made from, so that their files stay.
+// TemplatesInUse names the digests of templates that sandboxes and snapshots on
+// this host were made from, so that their files stay.
 func (m *Manager) TemplatesInUse(ctx context.Context) (map[string]bool, error) {
-	return m.cfg.Store.Digests(ctx, unburied...)
+	used, err := m.cfg.Store.Digests(ctx, unburied...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := m.cfg.Store.SnapshotsOf(ctx, "", "")
+	for _, sn := range list {
+		used[sn.Digest] = true
+	}
+	return used, err
 }

@@ -79,50 +79,69 @@ func (q *queue) idle() bool {
 }
 
 // takePlace counts a user's sandbox, or says that there are enough.
-func (m *Manager) takePlace() error {
+func (m *Manager) takePlace(owner string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.places >= m.cfg.MaxSandboxes {
-		return fault.New(api.CodeNoCapacity, "this server holds its maximum of %d sandboxes", m.cfg.MaxSandboxes).
-			WithHint("kill some that are not needed, or try again later")
+	if m.places[owner] >= m.cfg.MaxPerOwner && m.cfg.MaxPerOwner < m.cfg.MaxSandboxes {
+		return fault.New(api.CodeRateLimited, "the workspace has its maximum of %d sandboxes", m.cfg.MaxPerOwner).
+			WithHint("kill some that are not needed; the server's setting max_sandboxes_per_workspace says how many there may be").After(10 * time.Second)
 	}
-	m.places++
+	all := 0
+	for _, n := range m.places {
+		all += n
+	}
+	if all >= m.cfg.MaxSandboxes {
+		return fault.New(api.CodeNoCapacity, "this server holds its maximum of %d sandboxes", m.cfg.MaxSandboxes).
+			WithHint("kill some that are not needed, or try again later; the server's setting max_sandboxes says how many there may be")
+	}
+	m.places[owner]++
 	return nil
 }
 
-func (m *Manager) leavePlace() {
+func (m *Manager) leavePlace(owner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.places--
-}
-
-// roomy reports whether the host has the memory for n more sandboxes.
-func (m *Manager) roomy(n int) (bool, error) {
-	free, err := m.cfg.MemoryAvailable()
-	if err != nil {
-		return false, fmt.Errorf("reading how much memory is free: %w", err)
+	if m.places[owner]--; m.places[owner] == 0 {
+		delete(m.places, owner)
 	}
-	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB), nil
 }
 
-// makeRoom sees that there is memory for one more sandbox, if need be by
-// ending what waits in the pools: a user comes first.
-func (m *Manager) makeRoom(ctx context.Context) error {
+// roomy reports whether the host has the memory for n more sandboxes, and for
+// these bytes on top.
+func (m *Manager) roomy(n int, bytes int64) (ok bool, free int64, err error) {
+	free, err = m.cfg.MemoryAvailable()
+	if err != nil {
+		return false, 0, fmt.Errorf("reading how much memory is free: %w", err)
+	}
+	return free>>20 >= int64(m.cfg.MinFreeMB+n*m.cfg.SandboxMB)+bytes>>20, free, nil
+}
+
+// makeRoom sees that there is memory for one more sandbox, which may be known
+// to hold so many bytes, if need be by ending what waits in the pools: a user
+// comes first.
+func (m *Manager) makeRoom(ctx context.Context, bytes int64) error {
+	beyond := max(0, bytes-int64(m.cfg.SandboxMB)<<20)
 	for {
-		ok, err := m.roomy(max(1, m.queue.working()))
+		ok, free, err := m.roomy(max(1, m.queue.working()), beyond)
 		if err != nil || ok {
 			return err
 		}
 		b := m.takeVictim()
 		if b == nil {
-			return fault.New(api.CodeNoCapacity, "the server has no memory left for another sandbox").
-				WithHint("kill sandboxes that are not needed, or try again in %d seconds", 10)
+			return errNoMemory(1, max(bytes, int64(m.cfg.SandboxMB)<<20), free, m.cfg.MinFreeMB)
 		}
 		m.log.Info("memory is short, ending a sandbox in the pool", "sandbox", b.id)
 		if err := m.discard(ctx, b); err != nil {
 			return err
 		}
 	}
+}
+
+// errNoMemory says how much is missing for n sandboxes of so many bytes each.
+func errNoMemory(n int, each, free int64, reserve int) error {
+	return fault.New(api.CodeNoCapacity, "the server has no memory left: %d more would take about %d MB, and %d MB are free, of which %d MB are kept back",
+		n, int64(n)*each>>20, free>>20, reserve).
+		WithHint("kill or hibernate sandboxes that are not needed, or try again in %d seconds", 10)
 }
 
 // memoryAvailable is what the host could give to programs without swapping.

@@ -51,7 +51,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 	if err != nil {
 		m.log.Error("some sandboxes could neither be adopted nor cleaned up", "error", err)
 	}
-	if err := m.sweepHost(ctx); err != nil {
+	if err := errors.Join(m.sweepHost(ctx), m.sweepImages(ctx)); err != nil {
 		m.log.Error("not everything that belongs to no sandbox could be removed", "error", err)
 	}
 	return nil
@@ -92,6 +92,12 @@ func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
 	switch row.State {
 	case store.Running, store.Paused, store.Pooled:
 		return m.takeOver(ctx, row)
+	case store.Hibernated:
+		b := newBox(row)
+		m.mu.Lock()
+		m.boxes[b.id] = b
+		m.mu.Unlock()
+		return nil
 	case store.Stopping:
 		return m.cleanUp(ctx, row, ending{reason: row.EndReason, detail: row.EndDetail})
 	case store.Creating:
@@ -111,20 +117,30 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	m.mu.Lock()
 	m.boxes[b.id] = b
 	if row.Owner != "" || row.State != store.Pooled {
-		m.places++
+		m.places[row.Owner]++
 		b.place = true
 	}
 	m.mu.Unlock()
 
-	var err error
-	if b.link, err = m.listen(b); err == nil {
+	link, err := m.listen(b)
+	if err == nil {
+		b.setLink(link)
 		var inst driver.Instance
 		if inst, err = m.cfg.Driver.Adopt(ctx, b.id); err == nil {
 			b.holds(inst)
 		}
 	}
+	if err == nil {
+		err = m.holdAs(ctx, b, row.State)
+	}
 	if errors.Is(err, context.Canceled) {
 		return err // this daemon ends already, the next one tries again
+	}
+	if errors.Is(err, fault.NotFound) {
+		asleep, serr := m.sleepless(ctx, b)
+		if asleep || serr != nil {
+			return serr
+		}
 	}
 	if err := hostShort(err); err != nil {
 		return fmt.Errorf("%w: %w", errHostShort, err) // which is not the sandbox's fault
@@ -148,17 +164,24 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	return nil
 }
 
+// holdAs sees that an instance stands still or does not, as its row says: the
+// last daemon may have been killed in the middle of a change.
+func (m *Manager) holdAs(ctx context.Context, b *box, state store.State) error {
+	p, ok := m.cfg.Driver.(driver.Pauser)
+	switch {
+	case !ok:
+		return nil
+	case state == store.Paused:
+		return p.Pause(ctx, b.inst)
+	default:
+		return p.Resume(ctx, b.inst)
+	}
+}
+
 // cleanUp ends what an earlier daemon did not finish.
 func (m *Manager) cleanUp(ctx context.Context, row store.Sandbox, e ending) error {
-	inst, err := m.cfg.Driver.Adopt(ctx, row.ID)
-	switch {
-	case errors.Is(err, fault.NotFound): // sweepHost removes what is left
-	case err != nil:
-		return fmt.Errorf("looking for what is left of %s: %w", row.ID, err)
-	default:
-		if err := inst.Stop(ctx); err != nil {
-			return fmt.Errorf("ending %s: %w", row.ID, err)
-		}
+	if err := errors.Join(m.clearHost(ctx, row.ID), m.removeSleepImages(row.ID)); err != nil {
+		return err
 	}
 	m.log.Info("sandbox cleaned up", "sandbox", row.ID, "state", row.State, "reason", e.reason)
 	return m.bury(ctx, row, e, row.State)
@@ -168,7 +191,7 @@ func (m *Manager) cleanUp(ctx context.Context, row store.Sandbox, e ending) erro
 func (m *Manager) sweepHost(ctx context.Context) error {
 	keep := map[string]bool{}
 	for _, b := range m.all() {
-		keep[b.id] = true
+		keep[b.id] = b.inst != nil
 	}
 	sweep, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()

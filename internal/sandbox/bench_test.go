@@ -15,6 +15,11 @@ import (
 
 type pretended struct{ dir string }
 
+func (p pretended) ByDigest(ctx context.Context, _ string) (sandbox.Template, error) {
+	list, err := p.Templates(ctx)
+	return list[0], err
+}
+
 func (p pretended) Templates(context.Context) ([]sandbox.Template, error) {
 	return []sandbox.Template{{Info: api.TemplateInfo{Name: "base", Digest: "d", CPU: 1, MemoryMB: 512, DiskMB: 512}, Snapshot: p.dir}}, nil
 }

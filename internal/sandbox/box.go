@@ -16,8 +16,7 @@ import (
 
 // box is a sandbox that exists on this host: its row and what holds it up.
 type box struct {
-	id   string
-	link *guest.Listener
+	id string
 
 	// turn is held by whoever changes the state: a create, a claim, a kill, a
 	// pause. It is a channel so that waiting for it can be given up.
@@ -27,24 +26,36 @@ type box struct {
 	prepared driver.Prepared // until it is restored
 	inst     driver.Instance // from then on
 	gone     bool            // nothing of it is left
+	dirty    bool            // it sleeps, but a wake could not be undone wholly
 
 	// stop ends a create in progress.
 	stop context.CancelFunc
 
-	mu     sync.Mutex
-	row    store.Sandbox
-	calls  int             // in progress
-	usedAt time.Time       // when the last call ended or began
-	saved  time.Time       // what the store knows of usedAt
-	place  bool            // counts among MaxSandboxes
-	runs   driver.Instance // what inst is, for those without the turn
+	mu      sync.Mutex
+	link    *guest.Listener // nil while it sleeps
+	row     store.Sandbox
+	calls   int             // in progress
+	once    int             // of these, those that cannot be made again
+	changed chan struct{}   // closed and replaced when once falls
+	gate    chan struct{}   // calls wait until it is closed; nil: they need not
+	usedAt  time.Time       // when the last call ended or began
+	saved   time.Time       // what the store knows of usedAt
+	place   bool            // counts among MaxSandboxes
+	moved   chan struct{}   // closed and replaced when the row changes
+	warned  bool            // that it will be ended soon
+	tryAt   time.Time       // not before may it be put to sleep again
+	runs    driver.Instance // what inst is, for those without the turn
+	cut     bool            // its link breaks because an image is made
 
 	events     *rate.Limiter
 	suppressed int // events since the last that was kept
 }
 
 func newBox(row store.Sandbox) *box {
-	return &box{id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, stop: func() {}, events: newEventLimit()}
+	return &box{
+		id: row.ID, row: row, turn: make(chan struct{}, 1), usedAt: row.UsedAt, saved: row.UsedAt, changed: make(chan struct{}), moved: make(chan struct{}),
+		stop: func() {}, events: newEventLimit(),
+	}
 }
 
 // lock takes the turn, unless the context ends first.
@@ -69,6 +80,57 @@ func (b *box) tryLock() bool {
 
 func (b *box) unlock() { <-b.turn }
 
+func (b *box) setRow(row store.Sandbox) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.row = row
+	close(b.moved)
+	b.moved = make(chan struct{})
+}
+
+// opened notes that a user has it from now on.
+func (b *box) opened(row store.Sandbox) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.place, b.usedAt, b.saved, b.warned = true, row.UsedAt, row.UsedAt, false
+}
+
+// leavePlace says whether it counted among MaxSandboxes. It does no more.
+func (b *box) leavePlace() (had bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	had, b.place = b.place, false
+	return had
+}
+
+// warn says true once until it is opened again.
+func (b *box) warn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := !b.warned
+	b.warned = true
+	return first
+}
+
+func (b *box) touch(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.usedAt = at
+}
+
+// mayTry and tryAgain keep the sweeper from trying every second what cannot work.
+func (b *box) mayTry(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !now.Before(b.tryAt)
+}
+
+func (b *box) tryAgain(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tryAt = at
+}
+
 func (b *box) get() store.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,31 +145,66 @@ func (b *box) holds(inst driver.Instance) {
 	b.runs = inst
 }
 
-// instance is the running sandbox, nil before it runs.
+// instance is the running sandbox, nil before it runs and while it sleeps.
 func (b *box) instance() driver.Instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.runs
 }
 
-// begin notes a call in progress if the sandbox can take one.
-func (b *box) begin(now time.Time) (end func(now time.Time), err error) {
+// call is one in progress.
+type call struct {
+	link *guest.Listener
+	end  func(now time.Time)
+}
+
+// begin notes a call in progress if the sandbox can take one. If it can soon,
+// or when the pause ends of one whose running work is followed,
+// it gives what to wait for.
+func (b *box) begin(now time.Time, unrepeatable, follows bool) (c call, wait <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.row.State == store.Paused && follows {
+		return call{}, b.moved, nil
+	}
 	if b.row.State != store.Running {
-		return nil, errState(b.row)
+		return call{}, nil, errState(b.row)
+	}
+	if b.gate != nil {
+		return call{}, b.gate, nil
 	}
 	b.calls++
 	b.usedAt = now
+	if unrepeatable {
+		b.once++
+	}
 	var once sync.Once
-	return func(now time.Time) {
+	return call{b.link, func(now time.Time) {
 		once.Do(func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.calls--
 			b.usedAt = now
+			if unrepeatable {
+				b.once--
+				close(b.changed)
+				b.changed = make(chan struct{})
+			}
 		})
-	}, nil
+	}}, nil, nil
+}
+
+// asleep says whether there is only an image of it, from which it can wake.
+func (b *box) asleep() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.row.State == store.Hibernated
+}
+
+func (b *box) setLink(l *guest.Listener) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.link = l
 }
 
 // idle is how long nobody has called, 0 while somebody does.
@@ -132,16 +229,14 @@ func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...s
 	if err := m.cfg.Store.ReplaceSandbox(ctx, row, from...); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.row = row
+	b.setRow(row)
 	return nil
 }
 
 func (m *Manager) info(row store.Sandbox) api.SandboxInfo {
 	return api.SandboxInfo{
 		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB,
-		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, Persistent: row.Persistent,
+		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, ForkedFrom: row.ForkedFrom, Persistent: row.Persistent,
 		TTLSeconds: int(row.TTL / time.Second), IdleTimeoutSeconds: int(row.IdleTimeout / time.Second),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, Driver: row.Driver, BootMS: row.BootMS, BootMode: row.BootMode,
 		EndReason: row.EndReason, Generation: row.Generation, Capabilities: m.capabilities(),
@@ -153,6 +248,10 @@ func (m *Manager) capabilities() []string {
 	var out []string
 	if _, ok := m.cfg.Driver.(driver.Pauser); ok {
 		out = append(out, "pause")
+	}
+	if _, ok := m.cfg.Driver.(driver.Snapshotter); ok {
+		// The memory of each copy is its own: nothing is shared with the parent.
+		out = append(out, "snapshot", "hibernate", "fork")
 	}
 	return out
 }

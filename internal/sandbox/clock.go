@@ -79,6 +79,7 @@ func (m *Manager) followClock(ctx context.Context) error {
 	for _, b := range m.all() {
 		b.mu.Lock()
 		b.row.ExpiresAt, b.row.UsedAt = shifted(b.row.ExpiresAt, step), shifted(b.row.UsedAt, step)
+		b.row.SleptAt, b.tryAt = shifted(b.row.SleptAt, step), shifted(b.tryAt, step)
 		b.usedAt, b.saved = shifted(b.usedAt, step), shifted(b.saved, step)
 		b.mu.Unlock()
 	}

@@ -50,35 +50,45 @@ func (m *Manager) createNew(ctx context.Context, owner string, req api.CreateSan
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	defer w.release()
 	w.once = o
-	if err := m.spacious(); err != nil {
-		return api.SandboxInfo{}, err
-	}
-	done, err := m.work()
+	row, err := m.make(ctx, w, began)
 	if err != nil {
 		return api.SandboxInfo{}, err
 	}
+	return m.info(row), nil
+}
+
+// make makes a sandbox that was asked for.
+func (m *Manager) make(ctx context.Context, w wish, began time.Time) (store.Sandbox, error) {
+	if err := m.spacious(); err != nil {
+		return store.Sandbox{}, err
+	}
+	done, err := m.work()
+	if err != nil {
+		return store.Sandbox{}, err
+	}
 	defer done()
 	defer m.createdOne()
-	if err := m.takePlace(); err != nil {
-		return api.SandboxInfo{}, err
+	if err := m.takePlace(w.owner); err != nil {
+		return store.Sandbox{}, err
 	}
 	ctx, cancel := m.untilClosed(ctx)
 	defer cancel()
 
 	b, err := m.create(ctx, w, began)
 	if err != nil {
-		m.leavePlace()
+		m.leavePlace(w.owner)
 		if m.life.Err() != nil {
 			err = errClosed
 		}
-		return api.SandboxInfo{}, err
+		return store.Sandbox{}, err
 	}
 	row := b.get()
 	m.cfg.Metrics.Created(row.BootMode, time.Since(began))
 	m.note(b, api.LifeReady, map[string]any{"path": row.BootMode, "boot_ms": row.BootMS})
 	m.log.InfoContext(ctx, "sandbox created", "sandbox", row.ID, "template", row.Template, "boot_mode", row.BootMode, "boot_ms", row.BootMS)
-	return m.info(row), nil
+	return row, nil
 }
 
 func (m *Manager) createdOne() {
@@ -106,7 +116,11 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.CreateTimeout,
 		fault.New(api.CodeTimeout, "the sandbox was not ready within %s", m.cfg.CreateTimeout).WithHint("the server may be overloaded; try again"))
 	defer cancel()
-	if err := m.makeRoom(ctx); err != nil {
+	var bytes int64
+	if w.image != nil {
+		bytes = w.image.bytes
+	}
+	if err := m.makeRoom(ctx, bytes); err != nil {
 		return nil, err
 	}
 	b, mode, err := m.startOne(ctx, w)
@@ -117,7 +131,7 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
 	limits := driver.Limits{CPU: w.cpu, MemoryMB: w.memoryMB, PIDs: w.template.PIDs}
-	client, err := m.restore(ctx, b, limits)
+	client, err := m.restore(ctx, b, limits, w.retarget(mode))
 	if err == nil {
 		err = m.assign(ctx, b, client, w)
 	}
@@ -196,6 +210,12 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 			return nil, "", errors.Join(err, m.discard(ctx, b))
 		}
 		err := m.save(ctx, b, m.owned(b.get(), w), store.Prepared)
+		if err == nil && w.image != nil {
+			if _, can := b.prepared.(driver.Retargeter); !can {
+				err = errors.New("the driver cannot restore it from another snapshot")
+			}
+			b.link.Renumber(b.get().Generation)
+		}
 		if err == nil {
 			m.noteCreated(ctx, b)
 			return b, bootPrepared, nil
@@ -204,22 +224,42 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 		b.unlock()
 		m.log.Warn("a prepared sandbox could not be used", "sandbox", b.id, "error", err)
 	}
-	b, err := m.prepare(ctx, m.owned(m.newRow(w.template), w), w.template)
+	snapshot := w.template.Snapshot
+	if w.image != nil {
+		snapshot = w.image.dir
+	}
+	b, err := m.prepare(ctx, m.owned(m.newRow(w.template), w), w.template, snapshot)
 	return b, bootCold, err
+}
+
+// retarget is the image that a sandbox, prepared for another, is to be restored
+// from; "" when it was prepared for the right one.
+func (w wish) retarget(mode string) string {
+	if w.image == nil || mode != bootPrepared {
+		return ""
+	}
+	return w.image.dir
 }
 
 // noteCreated says that a sandbox is somebody's from now on.
 func (m *Manager) noteCreated(ctx context.Context, b *box) {
 	row := b.get()
-	m.note(b, api.LifeCreated, caller.Payload(ctx, map[string]any{
+	payload := map[string]any{
 		"template": row.Template, "ttl_seconds": int(row.TTL / time.Second), "cpu": row.CPU, "memory_mb": row.MemoryMB, "disk_mb": row.DiskMB,
-	}))
+	}
+	if row.FromSnapshot != "" {
+		payload["from_snapshot"] = row.FromSnapshot
+	}
+	if row.ForkedFrom != "" {
+		payload["forked_from"] = row.ForkedFrom
+	}
+	m.note(b, api.LifeCreated, caller.Payload(ctx, payload))
 }
 
 // newRow is the row of a sandbox that nobody has asked for yet.
 func (m *Manager) newRow(t Template) store.Sandbox {
 	return store.Sandbox{
-		ID: newID(), State: store.Prepared, Template: t.Info.Name, Digest: t.Info.Digest, Driver: m.cfg.Driver.Name(),
+		ID: newID("sb-"), State: store.Prepared, Template: t.Info.Name, Digest: t.Info.Digest, Driver: m.cfg.Driver.Name(),
 		CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, DiskMB: t.Info.DiskMB, PIDs: t.PIDs, CreatedAt: m.cfg.Now(), Generation: 1,
 	}
 }
@@ -230,14 +270,17 @@ func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 	now := m.cfg.Now()
 	row.State, row.Owner = store.Creating, w.owner
 	row.CPU, row.MemoryMB, row.DiskMB = w.cpu, w.memoryMB, w.diskMB
-	row.Metadata, row.TTL = w.metadata, w.ttl
+	row.Metadata, row.TTL, row.IdleTimeout, row.Persistent = w.metadata, w.ttl, w.idle, w.persistent
+	if w.image != nil {
+		row.FromSnapshot, row.ForkedFrom, row.Generation = w.image.snapshot, w.image.parent, w.image.generation+1
+	}
 	row.CreatedAt, row.UsedAt, row.ExpiresAt = now, now, now.Add(w.ttl)
 	return row
 }
 
 // prepare writes the row, opens the link and has the driver create the
 // sandbox. The box comes with its turn taken; on failure nothing is left.
-func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*box, error) {
+func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template, snapshot string) (*box, error) {
 	b := newBox(row)
 	b.turn <- struct{}{}
 	// The box comes before the row: whoever finds the row in a list can kill it.
@@ -258,13 +301,10 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 
 	ctx, cancel := b.stoppable(ctx)
 	defer cancel()
-	var err error
-	b.link, err = m.listen(b)
+	link, err := m.listen(b)
 	if err == nil {
-		b.prepared, err = m.cfg.Driver.Prepare(ctx, driver.Spec{
-			ID: b.id, Hostname: b.id, Rootfs: t.Rootfs, Snapshot: t.Snapshot, LinkDir: m.linkDir(b.id), Programs: t.Programs,
-			DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
-		})
+		b.setLink(link)
+		b.prepared, err = m.cfg.Driver.Prepare(ctx, m.driverSpec(row, t, snapshot))
 	}
 	if err != nil {
 		if isStale(err) {
@@ -281,14 +321,32 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template) (*
 
 // listen opens a box's link.
 func (m *Manager) listen(b *box) (*guest.Listener, error) {
+	return m.listenAs(b, b.get().Generation)
+}
+
+func (m *Manager) listenAs(b *box, generation int) (*guest.Listener, error) {
 	return guest.Listen(guest.Options{
-		Dir: m.linkDir(b.id), SandboxID: b.id, Generation: b.get().Generation, Logger: m.log, Watcher: watcher{m, b},
+		Dir: m.linkDir(b.id), SandboxID: b.id, Generation: generation, Logger: m.log, Watcher: watcher{m, b},
 	})
 }
 
-// restore lets a prepared sandbox run and waits for its guest.
-func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits) (*guest.Client, error) {
-	inst, err := b.prepared.Restore(ctx, limits)
+func (m *Manager) driverSpec(row store.Sandbox, t Template, snapshot string) driver.Spec {
+	return driver.Spec{
+		ID: row.ID, Hostname: row.ID, Rootfs: t.Rootfs, Snapshot: snapshot, LinkDir: m.linkDir(row.ID), Programs: t.Programs,
+		DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
+	}
+}
+
+// restore lets a prepared sandbox run and waits for its guest. A snapshot other
+// than that of its spec may be named, if the driver can do that.
+func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits, snapshot string) (*guest.Client, error) {
+	var inst driver.Instance
+	var err error
+	if re, can := b.prepared.(driver.Retargeter); can && snapshot != "" {
+		inst, err = re.RestoreFrom(ctx, snapshot, limits)
+	} else {
+		inst, err = b.prepared.Restore(ctx, limits)
+	}
 	if err != nil {
 		return nil, ours(err, "the sandbox could not be restored")
 	}
@@ -324,6 +382,7 @@ var essential = map[string]bool{"clock": true, "random": true, "env": true}
 func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wish) error {
 	req := identity(b.get(), w.template)
 	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
+	req.KeepEnvs = w.image != nil
 	return m.tell(ctx, b, client, req)
 }
 
@@ -380,9 +439,7 @@ func (m *Manager) open(ctx context.Context, b *box, mode string, began time.Time
 	if err := m.save(ctx, b, row, store.Creating); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.place, b.usedAt, b.saved = true, row.UsedAt, row.UsedAt
+	b.opened(row)
 	return nil
 }
 
@@ -403,7 +460,7 @@ func (b *box) stoppable(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(nil) }
 }
 
-var errKilled = fault.New(api.CodeConflict, "the sandbox was killed while it was created")
+var errKilled = fault.New(api.CodeConflict, "the sandbox was killed meanwhile")
 
 // untilClosed gives a context that Close ends.
 func (m *Manager) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -414,12 +471,12 @@ func (m *Manager) untilClosed(ctx context.Context) (context.Context, context.Can
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghijkmnpqrstuvwx").WithPadding(base32.NoPadding)
 
-// newID makes an id. All have one length, because drivers may match them by
-// prefix, and all are host names.
-func newID() string {
+// newID makes an id. All of one kind have one length, because drivers may match
+// them by prefix, and all are host names.
+func newID(kind string) string {
 	b := make([]byte, 10)
 	rand.Read(b) // never fails
-	return "sb-" + idEncoding.EncodeToString(b)
+	return kind + idEncoding.EncodeToString(b)
 }
 
 func (m *Manager) removeLinkDir(id string) error {

@@ -103,9 +103,7 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 		row.State, row.EndReason, row.EndDetail = store.Stopping, e.reason, e.detail
 		if err := m.save(ctx, b, row, was); err != nil {
 			m.log.Error("the store does not know that a sandbox ends", "sandbox", b.id, "error", err)
-			b.mu.Lock()
-			b.row = row // it ends nevertheless
-			b.mu.Unlock()
+			b.setRow(row) // it ends nevertheless
 		}
 	}
 	if b.link != nil {
@@ -127,8 +125,8 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	delete(m.boxes, b.id)
 	m.pool.remove(b)
 	m.mu.Unlock()
-	if b.place {
-		m.leavePlace()
+	if b.leavePlace() {
+		m.leavePlace(row.Owner)
 	}
 	m.wakePools()
 	return nil
@@ -157,11 +155,11 @@ func (m *Manager) free(ctx context.Context, b *box) error {
 			return err
 		}
 	}
-	return m.removeLinkDir(b.id)
+	return errors.Join(m.removeLinkDir(b.id), m.removeSleepImages(b.id))
 }
 
 // unburied are the states of what still exists.
-var unburied = []store.State{store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping}
+var unburied = []store.State{store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Hibernated, store.Stopping}
 
 // bury writes the end into the row. Of what was nobody's no row is kept.
 func (m *Manager) bury(ctx context.Context, row store.Sandbox, e ending, from ...store.State) error {
@@ -192,7 +190,7 @@ func (m *Manager) watch(b *box, inst driver.Instance) {
 			return
 		}
 		if err == nil {
-			m.died(b, exit)
+			m.died(b, inst, exit)
 			return
 		}
 		m.log.Error("waiting for a sandbox", "sandbox", b.id, "error", err)
@@ -204,11 +202,14 @@ func (m *Manager) watch(b *box, inst driver.Instance) {
 	}
 }
 
-func (m *Manager) died(b *box, exit driver.Exit) {
+func (m *Manager) died(b *box, inst driver.Instance, exit driver.Exit) {
 	if err := b.lock(m.life); err != nil {
 		return // the next daemon finds out
 	}
 	defer b.unlock()
+	if b.inst != inst { // it was put to sleep
+		return
+	}
 	e := ending{reason: reasonCrashed, detail: fmt.Sprintf("%s, exit code %d %s", exit.Reason, exit.Code, exit.Detail)}
 	switch exit.Reason {
 	case "oom":

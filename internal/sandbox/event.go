@@ -92,6 +92,9 @@ func (w watcher) LinkUp(first bool) {
 	if first {
 		return
 	}
+	if w.b.mended() {
+		return
+	}
 	w.m.cfg.Metrics.LinkRestored()
 	if w.shown() {
 		w.m.note(w.b, api.LifeLinkRestored, nil)
@@ -100,6 +103,9 @@ func (w watcher) LinkUp(first bool) {
 
 // LinkDown implements guest.Watcher.
 func (w watcher) LinkDown() {
+	if w.b.isCut() {
+		return
+	}
 	w.m.cfg.Metrics.LinkLost()
 	if w.shown() {
 		w.m.note(w.b, api.LifeLinkLost, nil)
@@ -113,4 +119,25 @@ func (w watcher) LinkRefused() { w.m.cfg.Metrics.LinkRefused() }
 func (w watcher) shown() bool {
 	row := w.b.get()
 	return row.Owner != "" && (row.State == store.Running || row.State == store.Paused)
+}
+
+// cutting says that the link is about to break on purpose, or will not.
+func (b *box) cutting(yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cut = yes
+}
+
+func (b *box) isCut() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cut
+}
+
+// mended says whether the link that is up again was broken on purpose.
+func (b *box) mended() (was bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was, b.cut = b.cut, false
+	return was
 }

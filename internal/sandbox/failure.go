@@ -30,6 +30,8 @@ func errState(row store.Sandbox) error {
 	switch row.State {
 	case store.Creating:
 		return fault.New(api.CodeConflict, "sandbox %s is still being created", row.ID).WithHint("try again in a moment")
+	case store.Hibernated:
+		return fault.New(api.CodeConflict, "sandbox %s was hibernated", row.ID).WithHint("any new call wakes it")
 	case store.Paused:
 		return fault.New(api.CodeConflict, "sandbox %s is paused", row.ID).WithHint("resume it first")
 	case store.Stopping, store.Deleted, store.Failed:
@@ -46,14 +48,15 @@ func errState(row store.Sandbox) error {
 
 // The reasons for an end that are kept in EndReason.
 const (
-	reasonKilled  = "killed"  // somebody asked for it
-	reasonTTL     = "ttl"     // its time was up
-	reasonOOM     = "oom"     // it used more memory than it may
-	reasonCrashed = "crashed" // the sandbox itself failed
-	reasonExited  = "exited"  // its first program ended
-	reasonLost    = "lost"    // gone when the daemon came back
-	reasonCreate  = "create_failed"
-	reasonUnused  = "unused" // from a pool
+	reasonKilled    = "killed"  // somebody asked for it
+	reasonTTL       = "ttl"     // its time was up
+	reasonOOM       = "oom"     // it used more memory than it may
+	reasonCrashed   = "crashed" // the sandbox itself failed
+	reasonExited    = "exited"  // its first program ended
+	reasonLost      = "lost"    // gone when the daemon came back
+	reasonCreate    = "create_failed"
+	reasonUnused    = "unused"    // from a pool
+	reasonRetention = "retention" // it was hibernated for too long
 )
 
 func reasonWords(reason string) string {
@@ -70,6 +73,8 @@ func reasonWords(reason string) string {
 		return "its first program ended"
 	case reasonLost:
 		return "it was gone when the server came back"
+	case reasonRetention:
+		return "it was hibernated for longer than this server keeps such"
 	case reasonCreate:
 		return "it could not be created"
 	default:

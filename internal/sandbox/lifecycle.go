@@ -3,12 +3,10 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
-	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -35,36 +33,56 @@ func (m *Manager) Lifecycle(ctx context.Context, owner, id string) (api.Lifecycl
 	if err != nil {
 		return api.Lifecycle{}, err
 	}
-	return m.lifecycle(b), nil
+	return m.lifecycle(ctx, b), nil
 }
 
-func (m *Manager) lifecycle(b *box) api.Lifecycle {
+func (m *Manager) lifecycle(ctx context.Context, b *box) api.Lifecycle {
 	row := b.get()
 	return api.Lifecycle{
 		TTLSeconds: int(row.TTL.Seconds()), IdleTimeoutSeconds: int(row.IdleTimeout.Seconds()), Persistent: row.Persistent,
-		IdleSeconds: b.idle(m.cfg.Now()).Seconds(), ExpiresAt: row.ExpiresAt,
+		IdleSeconds: m.idle(ctx, b).Seconds(), ExpiresAt: row.ExpiresAt,
 	}
 }
+
+// idle is how long a sandbox has had nothing to do: nobody has called, and no
+// cell or process runs that was left to itself. The guest is asked for the
+// latter. It may lie, and gains nothing that it had not by starting one.
+func (m *Manager) idle(ctx context.Context, b *box) time.Duration {
+	idle := b.idle(m.cfg.Now())
+	b.mu.Lock()
+	link, state := b.link, b.row.State
+	b.mu.Unlock()
+	if idle == 0 || state != store.Running || link == nil {
+		return idle
+	}
+	ctx, cancel := context.WithTimeout(ctx, busyTime)
+	defer cancel()
+	client, err := link.Client(ctx)
+	if err != nil {
+		return idle // it redials, or is stuck; what is known counts
+	}
+	if h, err := client.Health(ctx); err != nil || !h.Busy {
+		return idle
+	}
+	b.touch(m.cfg.Now()) // it is idle from the end of what runs, as far as somebody looks
+	return 0
+}
+
+const busyTime = time.Second // for a guest to say whether something runs in it
 
 // PatchLifecycle changes how long a sandbox has. A new time to live counts
 // from now. Only this call can lengthen a sandbox's life; nothing inside can.
 func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error) {
-	ttl, err := m.ttl(p.TTLSeconds, 0)
+	idle, err := m.idleTimeout(p.IdleTimeoutSeconds)
 	if err != nil {
 		return api.Lifecycle{}, err
 	}
-	if _, err := m.idleTimeout(p.IdleTimeoutSeconds); err != nil {
+	if err := m.persistable(p.Persistent != nil && *p.Persistent); err != nil {
 		return api.Lifecycle{}, err
-	}
-	if p.Persistent != nil && *p.Persistent {
-		return api.Lifecycle{}, errUnsupported("persistent", "a persistent sandbox")
 	}
 	b, err := m.live(ctx, owner, id)
 	if err != nil {
 		return api.Lifecycle{}, err
-	}
-	if p.TTLSeconds == nil {
-		return m.lifecycle(b), nil
 	}
 	if err := b.lock(ctx); err != nil {
 		return api.Lifecycle{}, err
@@ -72,10 +90,26 @@ func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.Li
 	defer b.unlock()
 	now := m.cfg.Now()
 	row := b.get()
-	row.TTL, row.ExpiresAt = ttl, now.Add(ttl)
+	if p.Persistent != nil {
+		row.Persistent = *p.Persistent
+	}
+	if p.IdleTimeoutSeconds != nil {
+		row.IdleTimeout = idle
+	}
+	ttl, err := m.ttl(p.TTLSeconds, row.TTL, row.Persistent)
+	if err != nil {
+		return api.Lifecycle{}, err
+	}
+	if p.TTLSeconds != nil {
+		row.TTL, row.ExpiresAt = ttl, now.Add(ttl)
+	}
+	// What sleeps and was persistent may be long over its time.
+	if !row.Persistent && row.State == store.Hibernated && !row.ExpiresAt.After(now) {
+		row.ExpiresAt = now.Add(row.TTL)
+	}
 	err = m.cfg.Store.Extend(ctx, row, now)
 	if errors.Is(err, store.ErrStale) {
-		if row := b.get(); row.State != store.Running && row.State != store.Paused {
+		if row := b.get(); !keepable(row.State) {
 			return api.Lifecycle{}, errState(row)
 		}
 		return api.Lifecycle{}, fault.New(api.CodeConflict, "the time to live of sandbox %s is over, it is being ended", id)
@@ -83,65 +117,10 @@ func (m *Manager) PatchLifecycle(ctx context.Context, owner, id string, p api.Li
 	if err != nil {
 		return api.Lifecycle{}, err
 	}
-	b.mu.Lock()
-	b.row.TTL, b.row.ExpiresAt = row.TTL, row.ExpiresAt
-	b.mu.Unlock()
+	b.setRow(row)
 	m.note(b, api.LifeLifecycleChanged, caller.Payload(ctx, map[string]any{
-		"ttl_seconds": int(ttl / time.Second), "expires_at": row.ExpiresAt.UTC().Format(time.RFC3339),
+		"ttl_seconds": int(row.TTL / time.Second), "expires_at": row.ExpiresAt.UTC().Format(time.RFC3339),
+		"persistent": row.Persistent, "idle_timeout_seconds": int(row.IdleTimeout / time.Second),
 	}))
-	return m.lifecycle(b), nil
-}
-
-// Pause holds a sandbox still. Its time to live goes on.
-func (m *Manager) Pause(ctx context.Context, owner, id string) error {
-	p, ok := m.cfg.Driver.(driver.Pauser)
-	if !ok {
-		return errUnsupported("", "pausing")
-	}
-	return m.turnTo(ctx, owner, id, store.Running, store.Paused, p.Pause)
-}
-
-// Resume lets a paused sandbox go on.
-func (m *Manager) Resume(ctx context.Context, owner, id string) error {
-	p, ok := m.cfg.Driver.(driver.Pauser)
-	if !ok {
-		return errUnsupported("", "resuming")
-	}
-	return m.turnTo(ctx, owner, id, store.Paused, store.Running, p.Resume)
-}
-
-// turnTo changes between running and paused. Being there already is fine.
-func (m *Manager) turnTo(ctx context.Context, owner, id string, from, to store.State, do func(context.Context, driver.Instance) error) error {
-	b, err := m.live(ctx, owner, id)
-	if err != nil {
-		return err
-	}
-	if err := b.lock(ctx); err != nil {
-		return err
-	}
-	defer b.unlock()
-	row := b.get()
-	switch row.State {
-	case to:
-		return nil
-	case from:
-	default:
-		return errState(row)
-	}
-	// Half done would be a row that lies, so a client that leaves does not stop it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.CreateTimeout)
-	defer cancel()
-	if err := do(ctx, b.inst); err != nil {
-		return fmt.Errorf("turning sandbox %s from %s to %s: %w", id, from, to, err)
-	}
-	row.State = to
-	if err := m.save(ctx, b, row, from); err != nil {
-		return err
-	}
-	kind := api.LifePaused
-	if to == store.Running {
-		kind = api.LifeResumed
-	}
-	m.note(b, kind, caller.Payload(ctx, nil))
-	return nil
+	return m.lifecycle(ctx, b), nil
 }

@@ -24,7 +24,7 @@ type ListFilter struct {
 
 // shown are the states that a list holds. What was killed or expired is gone;
 // what ended by itself is shown with its reason until it is deleted.
-var shown = []store.State{store.Creating, store.Running, store.Paused, store.Stopping, store.Failed}
+var shown = []store.State{store.Creating, store.Running, store.Paused, store.Hibernated, store.Stopping, store.Failed}
 
 // List describes the sandboxes of an owner, the newest first.
 func (m *Manager) List(ctx context.Context, owner string, f ListFilter) ([]api.SandboxInfo, error) {

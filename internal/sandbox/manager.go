@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ import (
 type Templates interface {
 	// Templates lists what is built.
 	Templates(ctx context.Context) ([]Template, error)
+	// ByDigest finds one that a sandbox or snapshot was made from, also after its
+	// name means another. The error wraps fault.NotFound when it is gone.
+	ByDigest(ctx context.Context, digest string) (Template, error)
 }
 
 // Template is a built template as the Manager needs it.
@@ -47,6 +51,14 @@ type Store interface {
 	Expired(ctx context.Context, now time.Time) ([]store.Sandbox, error)
 	Digests(ctx context.Context, states ...store.State) (map[string]bool, error)
 	Purge(ctx context.Context, before time.Time) error
+	Sync(ctx context.Context) error
+
+	AddSnapshot(ctx context.Context, sn store.Snapshot) error
+	Snapshot(ctx context.Context, id string) (store.Snapshot, error)
+	SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]store.Snapshot, error)
+	DescribeSnapshot(ctx context.Context, id, name string, metadata map[string]string) error
+	RemoveSnapshot(ctx context.Context, id string) error
+
 	AddCreate(ctx context.Context, c store.Create) error
 	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
 	PurgeCreates(ctx context.Context, before time.Time) error
@@ -66,6 +78,7 @@ type Config struct {
 	Now       func() time.Time     // the wall clock; time.Now
 	Elapsed   func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
 	RunDir    string               // holds a link folder for each sandbox; in the data directory
+	ImageDir  string               // holds snapshots and hibernated sandboxes; beside RunDir, called images
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
@@ -75,6 +88,7 @@ type Config struct {
 	MaxDiskMB   int     // 102400
 
 	MaxSandboxes  int           // 500; of users, those in the pools not counted
+	MaxPerOwner   int           // as many as MaxSandboxes; sandboxes of one owner
 	MaxQueue      int           // 1000 creates that wait
 	QueueTimeout  time.Duration // 60 s that a create waits for its turn
 	CreateTimeout time.Duration // 60 s for the work of one create
@@ -92,6 +106,9 @@ type Config struct {
 	SweepEvery time.Duration       // 1 s
 	Retention  time.Duration       // 24 h that the record of an ended sandbox is kept
 	LinkWait   time.Duration       // 10 s that a call waits for a guest that redials
+
+	SettleTime    time.Duration // 10 s that a snapshot or a fork waits for running cells
+	HibernatedFor time.Duration // 30 days after which a hibernated sandbox is ended
 }
 
 // PoolSize is how many sandboxes of a template are kept ready.
@@ -142,6 +159,7 @@ func (c *Config) fill() error {
 	set(&c.MaxMemoryMB, 32<<10)
 	set(&c.MaxDiskMB, 100<<10)
 	set(&c.MaxSandboxes, 500)
+	set(&c.MaxPerOwner, c.MaxSandboxes)
 	set(&c.MaxQueue, 1000)
 	set(&c.QueueTimeout, time.Minute)
 	set(&c.CreateTimeout, time.Minute)
@@ -153,6 +171,11 @@ func (c *Config) fill() error {
 	set(&c.SweepEvery, time.Second)
 	set(&c.Retention, 24*time.Hour)
 	set(&c.LinkWait, 10*time.Second)
+	set(&c.SettleTime, 10*time.Second)
+	set(&c.HibernatedFor, 30*24*time.Hour)
+	if c.ImageDir == "" {
+		c.ImageDir = filepath.Join(filepath.Dir(c.RunDir), "images")
+	}
 	c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
 	return nil
 }
@@ -182,10 +205,13 @@ type Manager struct {
 
 	mu      sync.Mutex
 	boxes   map[string]*box // everything that exists on this host, by id
-	places  int             // taken of MaxSandboxes
+	places  map[string]int  // taken of MaxSandboxes, by owner
 	pool    pool
 	closed  bool
 	created time.Time // when the last create ended
+
+	diskTaken int64          // bytes set aside for images that are being written
+	restoring map[string]int // snapshots that sandboxes are being made from
 }
 
 // New makes a Manager. Nothing runs until Run is called.
@@ -195,6 +221,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err := os.MkdirAll(cfg.RunDir, 0o711); err != nil { // sandboxes get through, and list nothing
 		return nil, fmt.Errorf("making the folder for the links: %w", err)
+	}
+	if err := os.MkdirAll(cfg.ImageDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder for the images: %w", err)
 	}
 	life, end := context.WithCancel(context.Background())
 	clock := newClock(cfg.Now, cfg.Elapsed)
@@ -210,6 +239,9 @@ func New(cfg Config) (*Manager, error) {
 		end:   end,
 		wake:  make(chan struct{}, 1),
 		boxes: map[string]*box{},
+
+		places:    map[string]int{},
+		restoring: map[string]int{},
 	}
 	return m, nil
 }
@@ -264,8 +296,11 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.boxes {
-		if b.link != nil {
-			errs = append(errs, b.link.Close())
+		b.mu.Lock()
+		link := b.link
+		b.mu.Unlock()
+		if link != nil {
+			errs = append(errs, link.Close())
 		}
 	}
 	return errors.Join(errs...)

@@ -65,12 +65,24 @@ func (c *clock) setBy(d time.Duration)   { c.set.Add(int64(d)) }
 type templates struct {
 	mu   sync.Mutex
 	list []sandbox.Template
+	old  []sandbox.Template // replaced, and there still
 }
 
 func (x *templates) Templates(context.Context) ([]sandbox.Template, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.list), nil
+}
+
+func (x *templates) ByDigest(_ context.Context, digest string) (sandbox.Template, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, t := range append(slices.Clone(x.list), x.old...) {
+		if t.Info.Digest == digest {
+			return t, nil
+		}
+	}
+	return sandbox.Template{}, fault.New(api.CodeNotFound, "no template %s", digest)
 }
 
 // lose takes a folder of the first template away; "" brings it back.
@@ -83,6 +95,7 @@ func (x *templates) lose(folder string) {
 func (x *templates) replace(digest string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.old = append(x.old, x.list[0])
 	x.list[0].Info.Digest = digest
 }
 
@@ -209,12 +222,15 @@ func (r *rig) clean() {
 	for _, e := range entries {
 		r.t.Errorf("link folder %s is left", e.Name())
 	}
-	rows, err := r.store.SandboxesOf(context.Background(), "", store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Stopping)
+	rows, err := r.store.SandboxesOf(context.Background(), "", store.Prepared, store.Pooled, store.Creating, store.Running, store.Paused, store.Hibernated, store.Stopping)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, row := range rows {
 		r.t.Errorf("row %s is left in state %s", row.ID, row.State)
+	}
+	if images := r.images(); len(images) > 0 {
+		r.t.Errorf("images are left: %q", images)
 	}
 }
 
@@ -287,9 +303,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		{api.CreateSandboxRequest{TTLSeconds: ptr(-5)}, api.CodeInvalid, "ttl_seconds"},
 		{api.CreateSandboxRequest{TTLSeconds: ptr(86401)}, api.CodeInvalid, "ttl_seconds"},
 		{api.CreateSandboxRequest{IdleTimeoutSeconds: ptr(-1)}, api.CodeInvalid, "idle_timeout_seconds"},
-		{api.CreateSandboxRequest{IdleTimeoutSeconds: ptr(60)}, api.CodeUnsupported, "idle_timeout_seconds"},
-		{api.CreateSandboxRequest{Persistent: true}, api.CodeUnsupported, "persistent"},
-		{api.CreateSandboxRequest{FromSnapshot: "x"}, api.CodeUnsupported, "from_snapshot"},
+		{api.CreateSandboxRequest{FromSnapshot: "x"}, api.CodeNotFound, "from_snapshot"},
 		{api.CreateSandboxRequest{CPU: ptr(-1.0)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{CPU: ptr(1e9)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{MemoryMB: ptr(1)}, api.CodeInvalid, "memory_mb"},

@@ -168,7 +168,7 @@ func (m *Manager) fillOne(ctx context.Context) (worked bool, err error) {
 		m.cfg.Metrics.PoolYielded()
 		return false, nil
 	}
-	if ok, err := m.roomy(2); err != nil || !ok {
+	if ok, _, err := m.roomy(2, 0); err != nil || !ok {
 		return false, err
 	}
 	if m.spacious() != nil {
@@ -242,7 +242,7 @@ func (m *Manager) addPrepared(ctx context.Context, t Template) error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CreateTimeout)
 	defer cancel()
-	b, err := m.prepare(ctx, m.newRow(t), t)
+	b, err := m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs})
+	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs}, "")
 	if err == nil {
 		err = m.introduce(ctx, b, client, t)
 	}
@@ -295,5 +295,5 @@ func (m *Manager) preparedFor(ctx context.Context, t Template) (*box, error) {
 		}
 		return b, nil
 	}
-	return m.prepare(ctx, m.newRow(t), t)
+	return m.prepare(ctx, m.newRow(t), t, t.Snapshot)
 }

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/nearest"
 )
@@ -37,13 +38,18 @@ type wish struct {
 	envs     map[string]string
 	reseed   bool
 	once     *once // nil without an idempotency key
+
+	persistent bool
+	idle       time.Duration
+	image      *image // that it is restored from; nil: that of the template
+	release    func() // gives the image free
 }
 
 // fitsRestored reports whether a sandbox with the template's own limits will
 // do: of one that runs already they cannot be changed.
 func (w wish) fitsRestored() bool {
 	t := w.template.Info
-	return w.fitsPrepared() && w.cpu == t.CPU
+	return w.image == nil && w.fitsPrepared() && w.cpu == t.CPU
 }
 
 // fitsPrepared is the same for one that is not restored yet: what it believes
@@ -54,25 +60,25 @@ func (w wish) fitsPrepared() bool {
 }
 
 func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {
-	w := wish{owner: owner, reseed: req.Reseed == nil || *req.Reseed, metadata: req.Metadata, envs: req.Envs}
+	w := wish{owner: owner, reseed: req.Reseed == nil || *req.Reseed, metadata: req.Metadata, envs: req.Envs, persistent: req.Persistent, release: func() {}}
 	var err error
-	if w.ttl, err = m.ttl(req.TTLSeconds, m.cfg.DefaultTTL); err != nil {
+	if w.ttl, err = m.ttl(req.TTLSeconds, m.cfg.DefaultTTL, req.Persistent); err != nil {
 		return w, err
 	}
-	if _, err := m.idleTimeout(req.IdleTimeoutSeconds); err != nil {
+	if w.idle, err = m.idleTimeout(req.IdleTimeoutSeconds); err != nil {
 		return w, err
 	}
-	if req.Persistent {
-		return w, errUnsupported("persistent", "a persistent sandbox")
-	}
-	if req.FromSnapshot != "" {
-		return w, errUnsupported("from_snapshot", "creating from a snapshot")
+	if err := m.persistable(req.Persistent); err != nil {
+		return w, err
 	}
 	if err := checkPairs("metadata", req.Metadata); err != nil {
 		return w, err
 	}
 	if err := checkEnvs(req.Envs); err != nil {
 		return w, err
+	}
+	if req.FromSnapshot != "" {
+		return m.wishFromSnapshot(ctx, w, req)
 	}
 	name := req.Template
 	if name == "" {
@@ -83,18 +89,53 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	}
 	t := w.template.Info
 	if w.template.Missing != "" {
-		e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", t.Name, w.template.Missing)
-		e.Field = "template"
-		return w, e.WithHint("the operator has to build it again: pandastack template build %s", t.Name)
+		return w, errMissing(w.template)
 	}
-	if w.cpu, err = within("cpu", req.CPU, t.CPU, minCPU, m.cfg.MaxCPU); err != nil {
+	return m.limit(w, req, t.CPU, t.MemoryMB, t.DiskMB)
+}
+
+func errMissing(t Template) error {
+	e := fault.New(api.CodeNotFound, "the template %q is not whole any more: its folder %s is gone", t.Info.Name, t.Missing)
+	e.Field = "template"
+	return e.WithHint("the operator has to build it again: pandastack template build %s", t.Info.Name)
+}
+
+// wishFromSnapshot takes template and limits from a snapshot.
+func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSandboxRequest) (wish, error) {
+	sn, img, release, err := m.fromSnapshot(ctx, w.owner, req.FromSnapshot)
+	if err != nil {
 		return w, err
 	}
-	if w.memoryMB, err = within("memory_mb", req.MemoryMB, t.MemoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
+	if w.template, err = m.templateOf(ctx, sn.Template, sn.Digest); err == nil {
+		w, err = m.limit(w, req, sn.CPU, sn.MemoryMB, sn.DiskMB)
+	}
+	if err != nil {
+		release()
 		return w, err
 	}
-	w.diskMB, err = within("disk_mb", req.DiskMB, t.DiskMB, minDiskMB, m.cfg.MaxDiskMB)
+	w.image, w.release = img, release
+	return w, nil
+}
+
+// limit gives a wish its limits: those asked for, or the defaults.
+func (m *Manager) limit(w wish, req api.CreateSandboxRequest, cpu float64, memoryMB, diskMB int) (wish, error) {
+	var err error
+	if w.cpu, err = within("cpu", req.CPU, cpu, minCPU, m.cfg.MaxCPU); err != nil {
+		return w, err
+	}
+	if w.memoryMB, err = within("memory_mb", req.MemoryMB, memoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
+		return w, err
+	}
+	w.diskMB, err = within("disk_mb", req.DiskMB, diskMB, minDiskMB, m.cfg.MaxDiskMB)
 	return w, err
+}
+
+// persistable refuses what needs hibernation where there is none.
+func (m *Manager) persistable(asked bool) error {
+	if _, ok := m.cfg.Driver.(driver.Snapshotter); !ok && asked {
+		return errUnsupported("persistent", "a persistent sandbox")
+	}
+	return nil
 }
 
 func within[T int | float64](field string, v *T, def, least, most T) (T, error) {
@@ -107,18 +148,24 @@ func within[T int | float64](field string, v *T, def, least, most T) (T, error) 
 	return *v, nil
 }
 
-func (m *Manager) ttl(seconds *int, def time.Duration) (time.Duration, error) {
+// maxPersistentTTL is for sandboxes that are hibernated, not killed, at its end.
+const maxPersistentTTL = 365 * 24 * time.Hour
+
+func (m *Manager) ttl(seconds *int, def time.Duration, persistent bool) (time.Duration, error) {
 	if seconds == nil {
 		return def, nil
 	}
 	most := int(m.cfg.MaxTTL / time.Second)
+	if persistent {
+		most = max(most, int(maxPersistentTTL/time.Second))
+	}
 	if *seconds < 1 || *seconds > most {
 		return 0, fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and %d, but is %d", most, *seconds)
 	}
 	return time.Duration(*seconds) * time.Second, nil
 }
 
-// idleTimeout checks the field. What it asks for needs hibernation.
+// idleTimeout checks the field; 0 is never. What it asks for needs hibernation.
 func (m *Manager) idleTimeout(seconds *int) (time.Duration, error) {
 	if seconds == nil || *seconds == 0 {
 		return 0, nil
@@ -126,7 +173,10 @@ func (m *Manager) idleTimeout(seconds *int) (time.Duration, error) {
 	if *seconds < 0 || *seconds > math.MaxInt32 {
 		return 0, fault.InvalidField("idle_timeout_seconds", "idle_timeout_seconds must not be negative or absurd, but is %d", *seconds)
 	}
-	return 0, errUnsupported("idle_timeout_seconds", "hibernating an idle sandbox")
+	if _, ok := m.cfg.Driver.(driver.Snapshotter); !ok {
+		return 0, errUnsupported("idle_timeout_seconds", "hibernating an idle sandbox")
+	}
+	return time.Duration(*seconds) * time.Second, nil
 }
 
 func checkPairs(field string, pairs map[string]string) error {

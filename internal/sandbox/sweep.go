@@ -51,7 +51,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	for _, row := range stuck {
 		g.Go(func() error { return m.retry(ctx, row) })
 	}
-	errs := []error{g.Wait(), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention)), m.cfg.Store.PurgeCreates(ctx, now.Add(-idempotent))}
+	errs := []error{g.Wait(), m.rest(ctx, now), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention)), m.cfg.Store.PurgeCreates(ctx, now.Add(-idempotent))}
 	return errors.Join(errs...)
 }
 
@@ -74,9 +74,10 @@ func (m *Manager) stuck(ctx context.Context) ([]store.Sandbox, error) {
 	return rows, nil
 }
 
-// expire ends a sandbox whose time is over, unless it was renewed meanwhile.
-// A store that cannot be written to, because the disk is full, keeps no
-// sandbox alive: its end may be what frees the space.
+// expire ends a sandbox whose time is over, or hibernates it if it is
+// persistent, unless it was renewed meanwhile. A store that cannot be written
+// to, because the disk is full, keeps no sandbox alive: its end may be what
+// frees the space.
 func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 	b := m.box(row.ID)
 	if b == nil {
@@ -86,6 +87,9 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 		return nil // at the next sweep
 	}
 	defer b.unlock()
+	if now := b.get(); now.Persistent {
+		return m.expirePersistent(ctx, b, now)
+	}
 	err := m.cfg.Store.Expire(ctx, row.ID, reasonTTL, m.cfg.Now())
 	switch {
 	case errors.Is(err, store.ErrStale), ctx.Err() != nil:
@@ -94,10 +98,26 @@ func (m *Manager) expire(ctx context.Context, row store.Sandbox) error {
 		m.log.Error("the store does not know that a sandbox expires", "sandbox", row.ID, "error", err)
 	}
 	m.noteEnding(b.get(), ending{reason: reasonTTL})
-	b.mu.Lock()
-	b.row.State, b.row.EndReason = store.Stopping, reasonTTL
-	b.mu.Unlock()
+	ended := b.get()
+	ended.State, ended.EndReason = store.Stopping, reasonTTL
+	b.setRow(ended)
 	return m.finish(ctx, b, ending{reason: reasonTTL})
+}
+
+// expirePersistent hibernates a box with all that runs in it. While it cannot
+// be, for want of disk, it goes on. The caller holds the turn.
+func (m *Manager) expirePersistent(ctx context.Context, b *box, row store.Sandbox) error {
+	now := m.cfg.Now()
+	if row.State != store.Running && row.State != store.Paused || row.ExpiresAt.After(now) || !b.mayTry(now) {
+		return nil
+	}
+	defer b.shut()()
+	err := m.putToSleep(ctx, b, "ttl")
+	if err != nil {
+		b.tryAgain(now.Add(retrySleep))
+		m.noteAwake(b, "ttl", err)
+	}
+	return err
 }
 
 // retry tries again what could not be ended.

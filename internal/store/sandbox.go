@@ -16,14 +16,15 @@ type State string
 
 // The states.
 const (
-	Prepared State = "prepared" // created by the driver, not restored
-	Pooled   State = "pooled"   // restored, its guest answers, nobody's yet
-	Creating State = "creating"
-	Running  State = "running"
-	Paused   State = "paused"
-	Stopping State = "stopping"
-	Deleted  State = "deleted" // ended as it should
-	Failed   State = "failed"  // ended by itself
+	Prepared   State = "prepared" // created by the driver, not restored
+	Pooled     State = "pooled"   // restored, its guest answers, nobody's yet
+	Creating   State = "creating"
+	Running    State = "running"
+	Paused     State = "paused"
+	Hibernated State = "hibernated" // only an image is left, from which it wakes
+	Stopping   State = "stopping"
+	Deleted    State = "deleted" // ended as it should
+	Failed     State = "failed"  // ended by itself
 )
 
 // Sandbox is what is kept of a sandbox.
@@ -52,11 +53,13 @@ type Sandbox struct {
 	Generation   int
 	BootMS       float64
 	BootMode     string
+	ForkedFrom   string    // the sandbox that it is a copy of
+	SleptAt      time.Time // since when it is hibernated
 }
 
 const columns = `id, owner, state, template, digest, driver, cpu, memory_mb, disk_mb, pids, metadata, from_snapshot,
 	persistent, ttl_seconds, idle_timeout_seconds, created_at, expires_at, used_at, ended_at, end_reason, end_detail,
-	generation, boot_ms, boot_mode`
+	generation, boot_ms, boot_mode, forked_from, slept_at`
 
 func (s *Sandbox) values() ([]any, error) {
 	meta, err := json.Marshal(s.Metadata)
@@ -67,6 +70,7 @@ func (s *Sandbox) values() ([]any, error) {
 		s.ID, s.Owner, string(s.State), s.Template, s.Digest, s.Driver, s.CPU, s.MemoryMB, s.DiskMB, s.PIDs, string(meta), s.FromSnapshot,
 		s.Persistent, int64(s.TTL / time.Second), int64(s.IdleTimeout / time.Second), millis(s.CreatedAt), millis(s.ExpiresAt), millis(s.UsedAt),
 		millis(s.EndedAt), s.EndReason, s.EndDetail, s.Generation, s.BootMS, s.BootMode,
+		s.ForkedFrom, millis(s.SleptAt),
 	}, nil
 }
 
@@ -76,9 +80,11 @@ func scanSandbox(scan func(...any) error) (Sandbox, error) {
 		state, meta                 string
 		ttl, idle                   int64
 		created, expires, used, end int64
+		slept                       int64
 	)
 	err := scan(&s.ID, &s.Owner, &state, &s.Template, &s.Digest, &s.Driver, &s.CPU, &s.MemoryMB, &s.DiskMB, &s.PIDs, &meta, &s.FromSnapshot,
-		&s.Persistent, &ttl, &idle, &created, &expires, &used, &end, &s.EndReason, &s.EndDetail, &s.Generation, &s.BootMS, &s.BootMode)
+		&s.Persistent, &ttl, &idle, &created, &expires, &used, &end, &s.EndReason, &s.EndDetail, &s.Generation, &s.BootMS, &s.BootMode,
+		&s.ForkedFrom, &slept)
 	if err != nil {
 		return s, err
 	}
@@ -88,6 +94,7 @@ func scanSandbox(scan func(...any) error) (Sandbox, error) {
 	s.State = State(state)
 	s.TTL, s.IdleTimeout = time.Duration(ttl)*time.Second, time.Duration(idle)*time.Second
 	s.CreatedAt, s.ExpiresAt, s.UsedAt, s.EndedAt = fromMillis(created), fromMillis(expires), fromMillis(used), fromMillis(end)
+	s.SleptAt = fromMillis(slept)
 	return s, nil
 }
 
@@ -128,7 +135,7 @@ func (s *Store) ReplaceSandbox(ctx context.Context, sb Sandbox, from ...State) e
 // and renewal meet in this one statement, so only one of them wins.
 func (s *Store) Extend(ctx context.Context, sb Sandbox, now time.Time) error {
 	res, err := s.write.ExecContext(ctx, `UPDATE sandboxes SET ttl_seconds = ?, idle_timeout_seconds = ?, persistent = ?, expires_at = ?
-		WHERE id = ? AND state IN ('running', 'paused') AND expires_at > ?`,
+		WHERE id = ? AND (state IN ('running', 'paused', 'hibernated') AND expires_at > ? OR state = 'hibernated' AND persistent)`,
 		int64(sb.TTL/time.Second), int64(sb.IdleTimeout/time.Second), sb.Persistent, millis(sb.ExpiresAt), sb.ID, millis(now))
 	return changed(res, err, "extending sandbox "+sb.ID)
 }
@@ -147,6 +154,7 @@ func (s *Store) Shift(ctx context.Context, by time.Duration) error {
 	_, err := s.write.ExecContext(ctx, `UPDATE sandboxes SET
 		expires_at = CASE expires_at WHEN 0 THEN 0 ELSE expires_at + ?1 END,
 		used_at    = CASE used_at WHEN 0 THEN 0 ELSE used_at + ?1 END,
+		slept_at   = CASE slept_at WHEN 0 THEN 0 ELSE slept_at + ?1 END,
 		ended_at   = CASE ended_at WHEN 0 THEN 0 ELSE ended_at + ?1 END`, by.Milliseconds())
 	if err != nil {
 		return fmt.Errorf("moving the times of all sandboxes by %s: %w", by, err)
@@ -180,9 +188,10 @@ func (s *Store) SandboxesOf(ctx context.Context, owner string, states ...State) 
 	return s.sandboxes(ctx, where+" ORDER BY created_at DESC, id", args...)
 }
 
-// Expired lists what should have ended by now.
+// Expired lists what should have ended, or gone to sleep, by now. A persistent
+// one that sleeps has no such time.
 func (s *Store) Expired(ctx context.Context, now time.Time) ([]Sandbox, error) {
-	return s.sandboxes(ctx, "state IN ('running', 'paused') AND expires_at <= ? ORDER BY expires_at", millis(now))
+	return s.sandboxes(ctx, "(state IN ('running', 'paused') OR state = 'hibernated' AND NOT persistent) AND expires_at <= ? ORDER BY expires_at", millis(now))
 }
 
 func (s *Store) sandboxes(ctx context.Context, where string, args ...any) ([]Sandbox, error) {
@@ -254,6 +263,6 @@ func changed(res sql.Result, err error, what string) error {
 // returns ErrStale if it was renewed.
 func (s *Store) Expire(ctx context.Context, id, reason string, now time.Time) error {
 	res, err := s.write.ExecContext(ctx, `UPDATE sandboxes SET state = 'stopping', end_reason = ?
-		WHERE id = ? AND state IN ('running', 'paused') AND expires_at <= ?`, reason, id, millis(now))
+		WHERE id = ? AND state IN ('running', 'paused', 'hibernated') AND expires_at <= ?`, reason, id, millis(now))
 	return changed(res, err, "expiring sandbox "+id)
 }

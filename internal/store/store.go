@@ -166,7 +166,8 @@ func (s *Store) found() (err error) {
 var busyTime = 10 * time.Second
 
 // open opens a file. Commits survive the end of the process at once, and of
-// the machine with the next checkpoint: sandboxes do not outlive the machine.
+// the machine with the next checkpoint: running sandboxes do not outlive it, and
+// for what does there is Sync.
 func open(file string, n int, failures *atomic.Int64) (conns, error) {
 	q := url.Values{
 		"_pragma": {fmt.Sprintf("busy_timeout(%d)", busyTime.Milliseconds()), "journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(ON)"},

@@ -85,14 +85,18 @@ func (d *fakeDriver) start(id string, exit *driver.Exit) *fakeInstance {
 	return inst
 }
 
-func (d *fakeDriver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) error {
+func (d *fakeDriver) Snapshot(ctx context.Context, inst driver.Instance, dir string, how driver.Save) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if !stop {
+	if !how.Stop {
 		return errors.New("a template's sandbox goes on")
 	}
 	return errors.Join(os.WriteFile(filepath.Join(dir, "pages"), []byte("memory"), 0o600), inst.Stop(ctx))
+}
+
+func (d *fakeDriver) Inspect(context.Context, string) (driver.Image, error) {
+	return driver.Image{}, nil
 }
 
 type fakePrepared struct {

@@ -115,6 +115,7 @@ func (s *Store) ByDigest(_ context.Context, digest string) (Template, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Template{}, fault.Wrap(err, api.CodeNotFound, "the template with the digest %q is gone", digest)
 	}
+	t.Missing = missing(t)
 	return t, err
 }
 

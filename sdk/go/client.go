@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -109,15 +110,47 @@ func (c *Client) request(ctx context.Context, method, path string, q url.Values,
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return nil, connectionError(ctx, c.root, err)
+	for began := time.Now(); ; {
+		res, err := c.http.Do(req)
+		if err != nil {
+			return nil, connectionError(ctx, c.root, err)
+		}
+		if res.StatusCode < 300 {
+			return res, nil
+		}
+		err = readError(res)
+		res.Body.Close()
+		wait, again := throttled(res, req, time.Since(began))
+		if !again || pause(ctx, wait) != nil {
+			return nil, err
+		}
+		if req.GetBody != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, fmt.Errorf("pandastack: %w", err)
+			}
+		}
 	}
-	if res.StatusCode >= 300 {
-		defer res.Body.Close()
-		return nil, readError(res)
+}
+
+const (
+	longestWait  = 2 * time.Second  // that a server may ask for and get
+	throttleTime = 30 * time.Second // that a call waits in all
+)
+
+// throttled tells whether a server refused a call only because there were too
+// many in a second, which is before it did anything of it. Then the call waits
+// and is sent again, unless its body came from elsewhere and is used up. Other
+// limits are the caller's to wait for: their Retry-After is longer.
+func throttled(res *http.Response, req *http.Request, waited time.Duration) (time.Duration, bool) {
+	if res.StatusCode != http.StatusTooManyRequests || req.Body != nil && req.GetBody == nil {
+		return 0, false
 	}
-	return res, nil
+	seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
+	wait := time.Duration(seconds) * time.Second
+	if err != nil || wait <= 0 || wait > longestWait || waited+wait > throttleTime {
+		return 0, false
+	}
+	return wait + rand.N(wait/2), true // not all at once
 }
 
 // call sends in as JSON, when it is not nil, and reads the answer into out.

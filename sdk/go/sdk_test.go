@@ -116,6 +116,40 @@ func TestCreateIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// A call that came too soon waits and is sent again, with its body; one that
+// has too much of something, or whose body is used up, is not.
+func TestTooManyCallsWait(t *testing.T) {
+	var bodies []string
+	after := "1"
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if bodies = append(bodies, string(raw)); len(bodies) == 1 {
+			w.Header().Set("Retry-After", after)
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"error":"slow down","code":"rate_limited"}`)
+			return
+		}
+		fmt.Fprint(w, `{"ttl_seconds":9}`)
+	})
+	sb := c.Sandbox("s")
+	if l, err := sb.SetTTL(t.Context(), 9*time.Second); err != nil || l.TTLSeconds != 9 || len(bodies) != 2 || bodies[0] != bodies[1] || bodies[0] == "" {
+		t.Errorf("%+v, %v, bodies %q", l, err, bodies)
+	}
+	bodies = nil
+	if _, err := sb.WriteFrom(t.Context(), "/x", io.MultiReader(strings.NewReader("once")), WriteOptions{}); !errors.Is(err, ErrRateLimited) || len(bodies) != 1 {
+		t.Errorf("a body that is used up: %v, bodies %q", err, bodies)
+	}
+	for _, after = range []string{"10", "", "soon", "0"} {
+		bodies = nil
+		if _, err := sb.SetTTL(t.Context(), 9*time.Second); !errors.Is(err, ErrRateLimited) || len(bodies) != 1 {
+			t.Errorf("Retry-After %q: %v, %d calls", after, err, len(bodies))
+		}
+	}
+}
+
 func TestListsComePageByPage(t *testing.T) {
 	const all = 1200
 	var pages int

@@ -30,7 +30,7 @@ func testSnapshot(t *testing.T, f *Fixture) {
 		sb.guest.Do(t, Call{Do: "write", Path: "/kept", Text: "then"})
 	}
 	dir := filepath.Join(f.dir, "snapshot")
-	if err := snaps.Snapshot(context.Background(), sb.Instance, dir, false); err != nil {
+	if err := snaps.Snapshot(context.Background(), sb.Instance, dir, driver.Save{}); err != nil {
 		t.Fatal(err)
 	}
 	if f.Talks { // a snapshot breaks the connection, and the guest dials again
@@ -68,7 +68,7 @@ func testSnapshotAndStop(t *testing.T, f *Fixture) {
 	snaps := snapshotter(t, f)
 	sb := f.run(t)
 	dir := filepath.Join(f.dir, "snapshot")
-	if err := snaps.Snapshot(context.Background(), sb.Instance, dir, true); err != nil {
+	if err := snaps.Snapshot(context.Background(), sb.Instance, dir, driver.Save{Stop: true}); err != nil {
 		t.Fatal(err)
 	}
 	if exit := ended(t, sb); exit.Reason != "stopped" {
@@ -92,7 +92,7 @@ func testSnapshotThatFails(t *testing.T, f *Fixture) {
 		t.Fatal(err)
 	}
 	for _, end := range []bool{false, true} {
-		if err := snaps.Snapshot(ctx, sb.Instance, taken, end); err == nil {
+		if err := snaps.Snapshot(ctx, sb.Instance, taken, driver.Save{Stop: end}); err == nil {
 			t.Error("a snapshot replaced a folder with something in it")
 		}
 		if f.Talks { // it goes on, although it was to end
@@ -100,12 +100,12 @@ func testSnapshotThatFails(t *testing.T, f *Fixture) {
 			sb.guest.Do(t, Call{Do: "echo"})
 		}
 	}
-	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "no", "such", "folder"), false); err == nil {
+	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "no", "such", "folder"), driver.Save{}); err == nil {
 		t.Error("a snapshot was written into a folder that is not there")
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := snaps.Snapshot(cancelled, sb.Instance, filepath.Join(f.dir, "cancelled"), false); err == nil {
+	if err := snaps.Snapshot(cancelled, sb.Instance, filepath.Join(f.dir, "cancelled"), driver.Save{}); err == nil {
 		t.Error("a snapshot does not heed its context")
 	}
 	entries, err := os.ReadDir(f.dir)
@@ -118,7 +118,7 @@ func testSnapshotThatFails(t *testing.T, f *Fixture) {
 		}
 	}
 	stop(t, sb)
-	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "late"), false); !errors.Is(err, fault.NotFound) {
+	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "late"), driver.Save{}); !errors.Is(err, fault.NotFound) {
 		t.Errorf("Snapshot of what has ended: %v, not of the kind not_found", err)
 	}
 }
@@ -153,7 +153,7 @@ func testPause(t *testing.T, f *Fixture) {
 	}
 	if snaps, ok := f.Driver.(driver.Snapshotter); ok { // of a paused one
 		dir := filepath.Join(f.dir, "snapshot")
-		if err := snaps.Snapshot(ctx, sb.Instance, dir, false); err != nil {
+		if err := snaps.Snapshot(ctx, sb.Instance, dir, driver.Save{}); err != nil {
 			t.Fatal(err)
 		}
 		s, link := f.spec(t)

@@ -8,7 +8,9 @@
 package fake
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -40,6 +42,8 @@ type Faults struct {
 	Prepare func(ctx context.Context, id string) error
 	Restore func(ctx context.Context, id string) error
 	Stop    func(id string) error
+	// Snapshot fails one in its middle: the sandbox goes on.
+	Snapshot func(ctx context.Context, id string) error
 	// Guest, when set, runs instead of the fake guest until its context ends.
 	Guest func(ctx context.Context, spec driver.Spec)
 	// Assign makes a step of the assign fail.
@@ -116,6 +120,7 @@ var (
 	_ driver.Driver      = (*Driver)(nil)
 	_ driver.Snapshotter = (*Driver)(nil)
 	_ driver.Pauser      = (*Driver)(nil)
+	_ driver.Retargeter  = (*prepared)(nil)
 )
 
 // New makes a driver.
@@ -212,6 +217,15 @@ type prepared struct {
 	spec  driver.Spec
 	image image
 	used  bool // under host.mu
+}
+
+func (p *prepared) RestoreFrom(ctx context.Context, snapshot string, limits driver.Limits) (driver.Instance, error) {
+	image, err := readImage(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	p.image = image
+	return p.Restore(ctx, limits)
 }
 
 func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.Instance, error) {
@@ -341,10 +355,16 @@ func (i *instance) Stats(ctx context.Context) (driver.Stats, error) {
 }
 
 // Snapshot writes what the guest holds to a folder.
-func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) error {
+func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, how driver.Save) error {
 	i, err := d.own(inst)
 	if err != nil {
 		return err
+	}
+	if f := d.host.broken().Snapshot; f != nil {
+		if err := f(ctx, i.spec.ID); err != nil {
+			i.guest.breakLink()
+			return err
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -353,21 +373,34 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 		return err
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		i.guest.breakLink()
 		return fault.New(api.CodeConflict, "%s is not an empty folder", dir)
 	}
-	b, err := json.Marshal(i.guest.image())
-	if err != nil {
+	if err := writeImage(dir, i.guest.image()); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, imageName), b, 0o644); err != nil {
-		return err
-	}
-	if stop {
+	if how.Stop {
 		i.end(driver.Exit{Code: 0, Reason: "stopped"})
-		return nil
+		return i.Stop(ctx)
 	}
 	i.guest.breakLink()
+	if how.GoesOn != nil {
+		how.GoesOn()
+	}
 	return nil
+}
+
+// Inspect looks whether an image is what Snapshot wrote.
+func (d *Driver) Inspect(_ context.Context, dir string) (driver.Image, error) {
+	info, err := os.Stat(filepath.Join(dir, imageName))
+	if os.IsNotExist(err) {
+		return driver.Image{}, fault.Wrap(err, api.CodeConflict, "the snapshot is damaged: %s is missing", imageName)
+	}
+	if err != nil {
+		return driver.Image{}, err
+	}
+	_, err = readImage(dir)
+	return driver.Image{Bytes: info.Size()}, err
 }
 
 // Pause holds a guest still.
@@ -415,5 +448,20 @@ func readImage(dir string) (image, error) {
 	if err != nil {
 		return im, err
 	}
-	return im, json.Unmarshal(b, &im)
+	sum, body, _ := bytes.Cut(b, []byte("\n"))
+	if string(sum) != sumOf(body) {
+		return im, fault.New(api.CodeConflict, "the snapshot is damaged: %s is not what was written", imageName)
+	}
+	return im, json.Unmarshal(body, &im)
 }
+
+// writeImage writes an image after a line with its sum.
+func writeImage(dir string, im image) error {
+	body, err := json.Marshal(im)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, imageName), append([]byte(sumOf(body)+"\n"), body...), 0o600)
+}
+
+func sumOf(body []byte) string { return fmt.Sprintf("%x", sha256.Sum256(body)) }

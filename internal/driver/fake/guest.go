@@ -37,10 +37,12 @@ type Guest struct {
 	conn     net.Conn
 	paused   chan struct{} // closed when it goes on; nil when not paused
 	last     int           // generation
+	lines    []guestapi.LogLine
+	printed  chan struct{} // closed and replaced with every line
 }
 
 func newGuest(i *instance, im image) *Guest {
-	g := &Guest{inst: i, mux: http.NewServeMux(), contexts: map[string]*kernel{}, files: map[string][]byte{}, signals: map[string]chan struct{}{}}
+	g := &Guest{inst: i, mux: http.NewServeMux(), contexts: map[string]*kernel{}, files: map[string][]byte{}, signals: map[string]chan struct{}{}, printed: make(chan struct{})}
 	for path, b := range im.Files {
 		g.files[path] = b
 	}
@@ -192,9 +194,49 @@ func (g *Guest) link(ctx context.Context) error {
 			conn.Close()
 			return
 		}
+		if id := r.Header.Get("X-Request-Id"); id != "" {
+			g.Print("stderr", "request "+id+" "+r.Method+" "+r.URL.Path)
+		}
 		g.mux.ServeHTTP(w, r)
 	}))
 	return nil
+}
+
+// Print adds a line to the guest's log.
+func (g *Guest) Print(stream, line string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lines = append(g.lines, guestapi.LogLine{Seq: int64(len(g.lines) + 1), Time: time.Now().UTC(), Stream: stream, Line: line})
+	close(g.printed)
+	g.printed = make(chan struct{})
+}
+
+func (g *Guest) getLog(w http.ResponseWriter, r *http.Request) error {
+	after, err := strconv.Atoi(r.URL.Query().Get("after"))
+	if err != nil {
+		return fault.InvalidField("after", "after is no number")
+	}
+	enc := json.NewEncoder(w)
+	for {
+		g.mu.Lock()
+		lines, printed := slices.Clone(g.lines[min(after, len(g.lines)):]), g.printed
+		g.mu.Unlock()
+		for _, l := range lines {
+			after = int(l.Seq)
+			if err := enc.Encode(l); err != nil {
+				return nil // the host is gone
+			}
+		}
+		http.NewResponseController(w).Flush()
+		if r.URL.Query().Get("follow") != "1" {
+			return nil
+		}
+		select {
+		case <-printed:
+		case <-r.Context().Done():
+			return nil
+		}
+	}
 }
 
 // unheard takes an answer that nobody gets.
@@ -300,10 +342,12 @@ func (g *Guest) routes() {
 		})
 	}
 	handle("GET /health", func(w http.ResponseWriter, r *http.Request) error {
+		busy := slices.ContainsFunc(g.kernels(), func(k *kernel) bool { info := k.info(); return info.State == "busy" || info.Queued > 0 })
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs)})
+		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), Busy: busy})
 	})
+	handle("GET /log", g.getLog)
 	handle("POST /assign", g.assign)
 	handle("GET /contexts", func(w http.ResponseWriter, r *http.Request) error {
 		out := []api.Context{}

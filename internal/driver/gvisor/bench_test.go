@@ -63,7 +63,7 @@ func BenchmarkStart(b *testing.B) {
 			guest.Do(b, drivertest.Call{Do: "alloc", N: mb})
 			snapshot := filepath.Join(dir, "snapshot")
 			t0 := time.Now()
-			if err := d.Snapshot(ctx, inst, snapshot, false); err != nil {
+			if err := d.Snapshot(ctx, inst, snapshot, driver.Save{}); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(ms(time.Since(t0)), "snapshot-ms")

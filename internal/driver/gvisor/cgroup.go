@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	cgroupTop   = "pandastack" // above the groups of all daemons on the host
 	cpuPeriod   = 100_000      // µs
 )
+
+const mountCgroups = "mount -t cgroup2 cgroup2 " + cgroupMount + "; a chroot or a container needs the host's, writable"
 
 // hierarchy is where the cgroups of this driver's sandboxes are: TOP/HASH/ID in
 // each controller of version 1, or in the one tree of version 2. We make, set,
@@ -55,7 +58,7 @@ func findHierarchy(mount, group string) (hierarchy, error) {
 	}
 	dirs, err := os.ReadDir(mount)
 	if err != nil {
-		return h, fmt.Errorf("cgroups: %w", err)
+		return h, fault.Wrap(err, "unsupported", "cgroups").WithHint(mountCgroups)
 	}
 	for _, e := range dirs {
 		dir := filepath.Join(mount, e.Name())
@@ -65,7 +68,7 @@ func findHierarchy(mount, group string) (hierarchy, error) {
 		h.roots[e.Name()] = dir
 	}
 	if len(h.roots) == 0 {
-		return h, fmt.Errorf("cgroups: nothing is mounted at %s", mount)
+		return h, fault.New("unsupported", "cgroups: nothing is mounted at %s", mount).WithHint(mountCgroups)
 	}
 	return h, nil
 }
@@ -84,6 +87,16 @@ func (h hierarchy) missing() []string {
 		}
 	}
 	return slices.DeleteFunc([]string{"cpu", "memory", "pids"}, func(c string) bool { return have[c] })
+}
+
+// closed is a tree in which no groups can be made, with the reason; "" if there is none.
+func (h hierarchy) closed() string {
+	for _, root := range h.roots {
+		if err := unix.Access(root, unix.W_OK); err != nil {
+			return fmt.Sprintf("%s: %v", root, err)
+		}
+	}
+	return ""
 }
 
 // path is the group of a sandbox, from the root of each tree.

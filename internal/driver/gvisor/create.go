@@ -26,7 +26,10 @@ type prepared struct {
 	used bool
 }
 
-var _ driver.Prepared = (*prepared)(nil)
+var (
+	_ driver.Prepared   = (*prepared)(nil)
+	_ driver.Retargeter = (*prepared)(nil)
+)
 
 // Prepare implements driver.Driver. It starts sentry and gofer, so that Restore
 // only has to load. The limits of CPU hold from Restore on, that of memory at once.
@@ -57,6 +60,22 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared
 
 // Restore implements driver.Prepared.
 func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.Instance, error) {
+	return p.restore(ctx, p.snapshot, limits)
+}
+
+// RestoreFrom implements driver.Retargeter.
+func (p *prepared) RestoreFrom(ctx context.Context, snapshot string, limits driver.Limits) (driver.Instance, error) {
+	saved, err := p.d.readMark(ctx, snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
+	}
+	if saved.DiskMB != p.box.DiskMB {
+		return nil, fault.InvalidField("disk_mb", "the snapshot has a disk of %d MB, not %d", saved.DiskMB, p.box.DiskMB)
+	}
+	return p.restore(ctx, snapshot, limits)
+}
+
+func (p *prepared) restore(ctx context.Context, snapshot string, limits driver.Limits) (driver.Instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.used {
@@ -64,7 +83,7 @@ func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.In
 	}
 	p.used = true
 	inst, err := p.d.launch(ctx, p.box, limits, p.d.restores,
-		"restore", "--detach", "--bundle="+p.box.dir, "--image-path="+p.snapshot, p.box.ID)
+		"restore", "--detach", "--bundle="+p.box.dir, "--image-path="+snapshot, p.box.ID)
 	if err != nil {
 		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
 	}

@@ -48,7 +48,7 @@ func daemon(args []string) {
 		}
 		fmt.Println("running", spec.ID)
 		if i%2 == 1 {
-			if err := d.Snapshot(ctx, inst, filepath.Join(cfg.Snapshots, spec.ID), false); err != nil {
+			if err := d.Snapshot(ctx, inst, filepath.Join(cfg.Snapshots, spec.ID), driver.Save{}); err != nil {
 				panic(err)
 			}
 		}

@@ -237,7 +237,7 @@ func makeWorld(t testing.TB, w *world) (err error) {
 		link.Accept(t).Do(t, drivertest.Call{Do: "echo"})
 		link.Close()
 		if !spec.Writable {
-			err = d.Snapshot(ctx, inst, w.snapshot, true)
+			err = d.Snapshot(ctx, inst, w.snapshot, driver.Save{Stop: true})
 		}
 		if err = errors.Join(err, inst.Stop(ctx)); err != nil {
 			return err

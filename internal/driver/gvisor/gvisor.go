@@ -69,6 +69,8 @@ type Driver struct {
 	boxes map[string]*sync.Mutex // one lock an id, held by what makes or ends it
 	live  map[string]*Instance
 
+	intact intact
+
 	spawn sync.Mutex       // held while a command starts, so that no reaper can miss it in own
 	own   map[int]struct{} // children that os/exec or a watch will wait for
 
@@ -143,15 +145,23 @@ func (*Driver) RootOwner() int { return IDBase }
 
 // lock takes the lock of an id, and gives what frees it.
 func (d *Driver) lock(id string) (unlock func()) {
-	d.mu.Lock()
-	m := d.boxes[id]
-	if m == nil {
-		m = &sync.Mutex{}
-		d.boxes[id] = m
+	for {
+		d.mu.Lock()
+		m := d.boxes[id]
+		if m == nil {
+			m = &sync.Mutex{}
+			d.boxes[id] = m
+		}
+		d.mu.Unlock()
+		m.Lock()
+		d.mu.Lock()
+		same := d.boxes[id] == m
+		d.mu.Unlock()
+		if same {
+			return m.Unlock
+		}
+		m.Unlock() // what had the id is gone meanwhile, and the lock with it
 	}
-	d.mu.Unlock()
-	m.Lock()
-	return m.Unlock
 }
 
 // forget drops what memory holds of an id that is gone. The caller holds its lock.
@@ -159,5 +169,5 @@ func (d *Driver) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.live, id)
-	delete(d.boxes, id) // ids are never used twice
+	delete(d.boxes, id)
 }

@@ -185,6 +185,12 @@ func (i *Instance) Wait(ctx context.Context) (driver.Exit, error) {
 func (i *Instance) Stop(ctx context.Context) error {
 	unlock := i.d.lock(i.box.ID)
 	defer unlock()
+	i.d.mu.Lock()
+	current := i.d.live[i.box.ID] == i
+	i.d.mu.Unlock()
+	if !current { // it was freed before, and the id may be another's by now
+		return nil
+	}
 	select {
 	case <-i.done:
 	default:

@@ -11,11 +11,16 @@ import (
 	"testing"
 
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 func testDriver(t *testing.T) *Driver {
 	t.Helper()
-	d, err := New(Config{Runsc: "/no/such/runsc", Dir: t.TempDir()})
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // sandboxes must get through
+		t.Fatal(err)
+	}
+	d, err := New(Config{Runsc: "/no/such/runsc", Dir: dir})
 	if err != nil && os.Geteuid() != 0 {
 		t.Skip(err)
 	}
@@ -274,5 +279,32 @@ func TestCgroups(t *testing.T) {
 				t.Errorf("the groups are %q", ids)
 			}
 		})
+	}
+}
+
+func TestWhatCoversProcIsFound(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mountinfo")
+	put(t, file, `22 1 0:21 / /proc rw,nosuid - proc proc rw
+23 22 0:22 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw
+24 22 0:23 /null /proc/kcore ro - devtmpfs udev rw
+25 1 0:24 / /processes rw - tmpfs tmpfs rw
+`)
+	if over := coverProc(file); len(over) != 1 || over[0] != "/proc/kcore" {
+		t.Errorf("%q", over)
+	}
+}
+
+func TestWithoutCgroupsTheRemedyIsSaid(t *testing.T) {
+	empty := t.TempDir()
+	for _, mount := range []string{empty, filepath.Join(empty, "none")} {
+		_, err := findHierarchy(mount, "x")
+		var e *fault.Error
+		if !errors.As(err, &e) || !strings.HasPrefix(e.Hint, "mount -t cgroup2") {
+			t.Errorf("%v", err)
+		}
+	}
+	h := hierarchy{roots: map[string]string{"": filepath.Join(empty, "none")}}
+	if closed := h.closed(); !strings.HasPrefix(closed, empty) {
+		t.Errorf("%q", closed)
 	}
 }

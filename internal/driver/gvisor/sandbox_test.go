@@ -217,7 +217,7 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		link.Accept(t).Do(t, drivertest.Call{Do: "keep", Path: "a", Text: "b"})
-		err = f.Driver.(driver.Snapshotter).Snapshot(ctx, inst, filepath.Join(small, "snapshot"), stop)
+		err = f.Driver.(driver.Snapshotter).Snapshot(ctx, inst, filepath.Join(small, "snapshot"), driver.Save{Stop: stop})
 		if !errors.Is(err, fault.NoSpace) {
 			t.Errorf("stop %v: a snapshot on a full disk: %v", stop, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pandastack/pandastack/internal/driver"
@@ -22,12 +23,15 @@ import (
 )
 
 // mark is the file that says a snapshot is whole, written last. It names what
-// can read it.
+// can read it, and what it must find.
 type mark struct {
-	Made   string    `json:"made"`    // the fingerprint
-	DiskMB int       `json:"disk_mb"` // the quota, which is part of what was saved
-	Bytes  int64     `json:"bytes"`
-	At     time.Time `json:"at"`
+	Made     string          `json:"made"` // the fingerprint
+	Arch     string          `json:"arch"`
+	Features []string        `json:"features"` // of the processor
+	DiskMB   int             `json:"disk_mb"`  // the quota, which is part of what was saved
+	Bytes    int64           `json:"bytes"`
+	Files    map[string]file `json:"files"` // all but this one
+	At       time.Time       `json:"at"`
 }
 
 const markFile = "complete.json"
@@ -37,8 +41,8 @@ const markFile = "complete.json"
 // files in it hold the sandbox's memory, with every secret in it, and are for
 // the daemon's user alone. Connections to host sockets break, in the sandbox
 // and in every copy; guests dial again. A sandbox of which no snapshot could be
-// made goes on, also when stop is set.
-func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, stop bool) error {
+// made goes on, also when it was to be ended.
+func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string, how driver.Save) error {
 	i, err := d.owned(inst)
 	if err != nil {
 		return err
@@ -48,20 +52,20 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 	}
 	i.state.Lock()
 	defer i.state.Unlock()
-	if err := i.save(ctx, dir, stop); err != nil {
+	if err := i.save(ctx, dir, how); err != nil {
 		return fmt.Errorf("snapshot of sandbox %s: %w", i.box.ID, err)
 	}
-	if stop {
+	if how.Stop {
 		return i.Stop(ctx)
 	}
 	return nil
 }
 
-// save writes a snapshot. With hold the sandbox stands still afterwards, unless
-// it fails. The caller holds i.state.
-func (i *Instance) save(ctx context.Context, dir string, hold bool) (failed error) {
+// save writes a snapshot. One that is to be stopped stands still afterwards,
+// unless it fails. The caller holds i.state.
+func (i *Instance) save(ctx context.Context, dir string, how driver.Save) (failed error) {
 	d := i.d
-	m := mark{DiskMB: i.box.DiskMB, At: time.Now().UTC()}
+	m := mark{Arch: runtime.GOARCH, Features: features(), DiskMB: i.box.DiskMB, At: time.Now().UTC()}
 	var err error
 	if m.Made, err = d.Fingerprint(ctx); err != nil {
 		return err
@@ -75,7 +79,7 @@ func (i *Instance) save(ctx context.Context, dir string, hold bool) (failed erro
 	// runsc would also end the sandbox after it was saved, but does so when
 	// saving has failed, too. So it is held, saved as one that goes on, and
 	// ended when the snapshot is whole.
-	if hold {
+	if how.Stop {
 		held, err := i.pause(ctx, true)
 		if err != nil {
 			return err
@@ -90,20 +94,40 @@ func (i *Instance) save(ctx context.Context, dir string, hold bool) (failed erro
 	if err := d.command(ctx, checkpointTimeout, i.box, nil, "checkpoint", "--image-path="+tmp, "--compression=none", "--leave-running", i.box.ID); err != nil {
 		return d.explain(i.box, err)
 	}
-	if m.Bytes, err = size(tmp); err != nil {
-		return err
+	if how.GoesOn != nil && !how.Stop {
+		how.GoesOn()
+	}
+	if m.Files, m.Bytes, err = seal(tmp, how.Volatile); err != nil {
+		return d.explain(i.box, err)
 	}
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
 	if err := writeFile(filepath.Join(tmp, markFile), data); err != nil {
+		return d.explain(i.box, err)
+	}
+	if how.Volatile {
+		return os.Rename(tmp, dir)
+	}
+	if err := errors.Join(syncPath(filepath.Join(tmp, markFile)), syncPath(tmp)); err != nil {
+		return d.explain(i.box, err)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
 		return err
 	}
-	return os.Rename(tmp, dir)
+	d.intact.seen(dir, m) // it was just read
+	return syncPath(filepath.Dir(dir))
 }
 
-// readMark looks whether a folder can be restored here.
+// Inspect implements driver.Snapshotter.
+func (d *Driver) Inspect(ctx context.Context, dir string) (driver.Image, error) {
+	m, err := d.readMark(ctx, dir)
+	return driver.Image{Bytes: m.Bytes, DiskMB: m.DiskMB}, err
+}
+
+// readMark looks whether a folder can be restored here, and whether its files
+// are those that were written.
 func (d *Driver) readMark(ctx context.Context, dir string) (m mark, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, markFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,17 +137,45 @@ func (d *Driver) readMark(ctx context.Context, dir string) (m mark, err error) {
 		return m, err
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return m, fault.Wrap(err, "invalid", "%s holds no snapshot", dir)
+		return m, fault.Wrap(err, "conflict", "the snapshot is damaged: %s cannot be read", markFile)
 	}
 	here, err := d.Fingerprint(ctx)
 	if err != nil {
 		return m, err
 	}
-	if m.Made != here {
-		return m, fault.Wrap(driver.ErrStale, "conflict", "the snapshot %s was made by %q and cannot be restored by %q", dir, m.Made, here).
-			WithHint("build the template again")
+	if err := m.fits(here); err != nil {
+		return m, err
 	}
-	return m, nil
+	return m, d.intact.check(dir, m)
+}
+
+// fits says why a snapshot cannot be restored by this build on this machine.
+// A processor may have more features than that on which it was made.
+func (m mark) fits(here string) error {
+	made := m.Made
+	if m.Arch != "" {
+		if m.Arch != runtime.GOARCH {
+			return fault.Wrap(driver.ErrStale, "conflict", "the snapshot was made on another processor architecture: %s, and this is %s", m.Arch, runtime.GOARCH).
+				WithHint("restore it on a machine of its own kind")
+		}
+		have := features()
+		missing := slices.DeleteFunc(slices.Clone(m.Features), func(f string) bool { _, ok := slices.BinarySearch(have, f); return ok })
+		if len(missing) > 0 {
+			return fault.Wrap(driver.ErrStale, "conflict", "the snapshot was made on a processor with features that this one lacks: %s", strings.Join(missing, " ")).
+				WithHint("restore it on a machine with such a processor")
+		}
+		made, here = beforeProcessor(made), beforeProcessor(here)
+	}
+	if made != here {
+		return fault.Wrap(driver.ErrStale, "conflict", "the snapshot was made by another version of the server: by %q, and this is %q", made, here).
+			WithHint("make it again with this version, and templates with: pandastack template build")
+	}
+	return nil
+}
+
+func beforeProcessor(fingerprint string) string {
+	before, _, _ := strings.Cut(fingerprint, ", processor ")
+	return before
 }
 
 // Restorable implements driver.Restorer.
@@ -197,35 +249,23 @@ func moduleVersion(program string) (string, error) {
 // processor names what of the processor a guest may have looked at before it
 // was saved. The sentry refuses to restore where a feature is missing.
 func processor() string {
+	return runtime.GOARCH + " " + short([]byte(strings.Join(features(), " ")))
+}
+
+// features are those of the processor, sorted, as the kernel names them.
+var features = sync.OnceValue(func() []string {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
-		return runtime.GOARCH
+		return nil
 	}
-	var features []string
 	for line := range strings.Lines(string(data)) {
 		name, value, _ := strings.Cut(line, ":")
 		switch strings.TrimSpace(name) {
 		case "flags", "Features":
-			features = strings.Fields(value)
-		}
-		if features != nil {
-			break
+			found := strings.Fields(value)
+			slices.Sort(found)
+			return found
 		}
 	}
-	slices.Sort(features)
-	return runtime.GOARCH + " " + short([]byte(strings.Join(features, " ")))
-}
-
-func size(dir string) (total int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if err == nil {
-			total += info.Size()
-		}
-		return err
-	})
-	return total, err
-}
+	return nil
+})

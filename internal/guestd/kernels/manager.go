@@ -16,6 +16,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,7 +53,7 @@ type Config struct {
 	Programs  string
 	Workspace string
 	OutputDir string
-	Stderr    *os.File
+	Stderr    io.Writer
 	Log       *slog.Logger
 	Reaper    *child.Reaper
 	Clock     deadline.Clock

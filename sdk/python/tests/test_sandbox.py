@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from datetime import datetime, timedelta, timezone
@@ -266,7 +267,7 @@ def process_routes(surface: Surface, exit: Any) -> None:
     events = [
         {"type": "started", "pid": 7, "seq": 1},
         {"type": "stdout", "text": "a\n", "seq": 2},
-        {"type": "stderr", "raw": "/w==", "seq": 3},
+        {"type": "stderr", "text": "", "raw": "/w==", "seq": 3},
         {"type": "stdout", "text": "b\n", "seq": 4},
         {"type": "exit", "exit": exit, "seq": 5},
     ]
@@ -498,6 +499,48 @@ def test_lists_come_page_by_page(surface: Surface) -> None:
     for wrong, kind in ((0, ValueError), ("5", TypeError)):
         with pytest.raises(kind, match="limit"):
             client.sandboxes.list(limit=wrong)
+
+
+def test_calls_that_come_too_soon_wait(surface: Surface) -> None:
+    bodies: List[bytes] = []
+    after = "1"
+
+    def busy(call: Any, *_: Any) -> Any:
+        bodies.append(call.body)
+        if len(bodies) > 1:
+            return answer(200, {"ttl_seconds": 9})
+        return answer(429, {"error": "slow down", "code": "rate_limited"}, retry_after=after)
+
+    sb = surface.sandbox()
+    surface.server.on("PATCH", ".*/lifecycle", busy)
+    assert sb.set_ttl(9).ttl_seconds == 9
+    assert len(bodies) == 2 and bodies[0] == bodies[1] == b'{"ttl_seconds":9}'
+    for after in ("10", "0", "soon"):  # that is the caller's to wait for, or nothing that can be waited for
+        bodies.clear()
+        with pytest.raises(RateLimitError):
+            sb.set_ttl(9)
+        assert len(bodies) == 1, after
+    after = "1"
+    bodies.clear()
+    surface.server.on("PUT", ".*/fs", busy)
+    with pytest.raises(RateLimitError):  # half of a file is nothing to send
+        sb.filesystem.write("/x", io.BytesIO(b"once"))
+    assert len(bodies) == 1
+
+
+def test_cells_that_come_too_soon_wait(surface: Surface) -> None:
+    refused: List[str] = []
+
+    def busy(call: Any, *groups: Any) -> Any:
+        if len(refused) == 0:
+            refused.append(call.path)
+            return answer(429, {"error": "slow down", "code": "rate_limited"}, retry_after="1")
+        return surface.server.run(call, "")
+
+    surface.server.on("POST", ".*/run/stream", busy)
+    printed: List[str] = []
+    ex = surface.sandbox().run_code("1 + 1", on_stdout=printed.append)
+    assert ex.text == "2" and len(refused) == 1
 
 
 def test_what_may_be_sent_twice_is_repeated_over_a_broken_connection(surface: Surface) -> None:

@@ -18,6 +18,7 @@ BY_HAND = {"transport.py"}
 RULES = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
+    (r"\basynccontextmanager\b", "contextmanager"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\baclose\b", "close"),
     (r"\bAsync(?=[A-Z])", ""),

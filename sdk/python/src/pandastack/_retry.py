@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Callable, Optional
+
+from ._request import Request
+from .errors import PandastackError
 
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 1.0
@@ -38,3 +42,29 @@ class Backoff:
         """There was an answer: the next failure starts a new count."""
         self._since = None
         self._delay = FIRST_DELAY
+
+
+LONGEST_WAIT = 2.0  # that a server may ask for and get
+THROTTLE_SECONDS = 30.0  # that a call waits in all
+
+
+class Throttle:
+    """When to send again what was refused only because there were too many calls in a second.
+
+    The server says so before it does anything, so that any call may be sent again, unless its body is a file that has
+    been read. Other limits (sandboxes, contexts, processes) are the caller's to wait for: their ``Retry-After`` is longer.
+    """
+
+    def __init__(self, request: Request, clock: Callable[[], float] = time.monotonic) -> None:
+        self._resendable = request.body is None or isinstance(request.body, (dict, bytes))
+        self._clock = clock
+        self._began = clock()
+
+    def pause(self, error: PandastackError) -> Optional[float]:
+        """Seconds to sleep before another try, None when there should be none."""
+        wait = error.retry_after
+        if error.status_code != 429 or not self._resendable or wait is None or not 0 < wait <= LONGEST_WAIT:
+            return None
+        if self._clock() - self._began + wait > THROTTLE_SECONDS:
+            return None
+        return wait * random.uniform(1, 1.5)  # not all at once

@@ -62,7 +62,7 @@ class Event:
         number = body.get("seq")
         text, raw = body.get("text"), None
         if kind in ("stdout", "stderr"):
-            if text is None and body.get("raw"):
+            if body.get("raw"):  # the text beside it is empty
                 raw = base64.b64decode(body["raw"])
                 text = raw.decode("utf-8", "replace")
             text = text or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, AsyncIterator, Callable, Dict, List, Optional
 
@@ -10,11 +11,11 @@ from .. import _checks as check
 from .. import _routes as routes
 from .._config import find_endpoint
 from .._request import Request, Response
-from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff
+from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff, Throttle
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
 from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
-from .transport import AsyncTransport, shared, sleep
+from .transport import AsyncStreamResponse, AsyncTransport, shared, sleep
 
 
 class AsyncClient:
@@ -83,9 +84,10 @@ class AsyncClient:
     async def _send(self, request: Request) -> Response:
         """The answer to a request; a status of 400 or more raises.
 
-        A request that can't have reached the server, or may be repeated, is sent again for a while.
+        A request that can't have reached the server, or may be repeated, is sent again for a while; so is one that
+        came too soon after others.
         """
-        backoff = self._backoff()
+        backoff, throttle = self._backoff(), Throttle(request)
         while True:
             try:
                 response = await self._transport.send(request)
@@ -93,17 +95,27 @@ class AsyncClient:
                 await self._wait(backoff, error, again=request.repeatable)
                 continue
             self._reached = True
-            if response.status >= 400:
-                raise response.error(request)
-            return response
+            if response.status < 400:
+                return response
+            await self._hold(throttle, response.error(request))
+
+    @asynccontextmanager
+    async def _stream(self, request: Request) -> AsyncIterator[AsyncStreamResponse]:
+        """The answer to a request as it comes; a status of 400 or more raises."""
+        throttle = Throttle(request)
+        while True:
+            async with self._transport.stream(request) as answer:
+                self._reached = True
+                if answer.status < 400:
+                    yield answer
+                    return
+                error = Response(answer.status, answer.headers, await answer.read()).error(request)
+            await self._hold(throttle, error)
 
     async def _events(self, request: Request, until: Optional[float] = None) -> AsyncIterator[Event]:
         """The events of one connection. With `until` (monotonic), raises _Renew when it has waited too long to keep it."""
         since = time.monotonic()
-        async with self._transport.stream(request) as answer:
-            self._reached = True
-            if answer.status >= 400:
-                raise Response(answer.status, answer.headers, await answer.read()).error(request)
+        async with self._stream(request) as answer:
             decoder = EventDecoder()
             async for piece in answer.pieces():
                 for event in _decode(decoder, piece):
@@ -165,6 +177,13 @@ class AsyncClient:
                 lost = error  # the server is there but not ready yet
             await self._wait(backoff, lost)
             request = again(seen)
+
+    async def _hold(self, throttle: Throttle, error: PandastackError) -> None:
+        """Sleeps when the server asks for fewer calls a second, or raises the error."""
+        pause = throttle.pause(error)
+        if pause is None:
+            raise error
+        await sleep(pause)
 
     def _backoff(self) -> Backoff:
         return Backoff(self._reconnect_seconds if self._reached else min(self._reconnect_seconds, FIRST_CALL_SECONDS))

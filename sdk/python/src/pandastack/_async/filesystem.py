@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, AsyncIterator, Dict, List, Union
 
 from .. import _routes as routes
-from .._request import Response, Upload
+from .._request import Upload
 from ..errors import NotFoundError
 from ..records import FileInfo, WriteResult
 from .client import AsyncClient
@@ -97,9 +97,7 @@ class AsyncFilesystem:
         size = 0
         try:
             with open(part, "wb") as file:
-                async with self._client._transport.stream(request) as answer:
-                    if answer.status >= 400:
-                        raise Response(answer.status, answer.headers, await answer.read()).error(request)
+                async with self._client._stream(request) as answer:
                     async for piece in answer.pieces():
                         await write_piece(file, piece)
                         size += len(piece)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Iterator, Callable, Dict, List, Optional
 
@@ -11,11 +12,11 @@ from .. import _checks as check
 from .. import _routes as routes
 from .._config import find_endpoint
 from .._request import Request, Response
-from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff
+from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff, Throttle
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
 from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
-from .transport import Transport, shared, sleep
+from .transport import StreamResponse, Transport, shared, sleep
 
 
 class Client:
@@ -84,9 +85,10 @@ class Client:
     def _send(self, request: Request) -> Response:
         """The answer to a request; a status of 400 or more raises.
 
-        A request that can't have reached the server, or may be repeated, is sent again for a while.
+        A request that can't have reached the server, or may be repeated, is sent again for a while; so is one that
+        came too soon after others.
         """
-        backoff = self._backoff()
+        backoff, throttle = self._backoff(), Throttle(request)
         while True:
             try:
                 response = self._transport.send(request)
@@ -94,17 +96,27 @@ class Client:
                 self._wait(backoff, error, again=request.repeatable)
                 continue
             self._reached = True
-            if response.status >= 400:
-                raise response.error(request)
-            return response
+            if response.status < 400:
+                return response
+            self._hold(throttle, response.error(request))
+
+    @contextmanager
+    def _stream(self, request: Request) -> Iterator[StreamResponse]:
+        """The answer to a request as it comes; a status of 400 or more raises."""
+        throttle = Throttle(request)
+        while True:
+            with self._transport.stream(request) as answer:
+                self._reached = True
+                if answer.status < 400:
+                    yield answer
+                    return
+                error = Response(answer.status, answer.headers, answer.read()).error(request)
+            self._hold(throttle, error)
 
     def _events(self, request: Request, until: Optional[float] = None) -> Iterator[Event]:
         """The events of one connection. With `until` (monotonic), raises _Renew when it has waited too long to keep it."""
         since = time.monotonic()
-        with self._transport.stream(request) as answer:
-            self._reached = True
-            if answer.status >= 400:
-                raise Response(answer.status, answer.headers, answer.read()).error(request)
+        with self._stream(request) as answer:
             decoder = EventDecoder()
             for piece in answer.pieces():
                 for event in _decode(decoder, piece):
@@ -166,6 +178,13 @@ class Client:
                 lost = error  # the server is there but not ready yet
             self._wait(backoff, lost)
             request = again(seen)
+
+    def _hold(self, throttle: Throttle, error: PandastackError) -> None:
+        """Sleeps when the server asks for fewer calls a second, or raises the error."""
+        pause = throttle.pause(error)
+        if pause is None:
+            raise error
+        sleep(pause)
 
     def _backoff(self) -> Backoff:
         return Backoff(self._reconnect_seconds if self._reached else min(self._reconnect_seconds, FIRST_CALL_SECONDS))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Iterator, Dict, List, Union
 
 from .. import _routes as routes
-from .._request import Response, Upload
+from .._request import Upload
 from ..errors import NotFoundError
 from ..records import FileInfo, WriteResult
 from .client import Client
@@ -98,9 +98,7 @@ class Filesystem:
         size = 0
         try:
             with open(part, "wb") as file:
-                with self._client._transport.stream(request) as answer:
-                    if answer.status >= 400:
-                        raise Response(answer.status, answer.headers, answer.read()).error(request)
+                with self._client._stream(request) as answer:
                     for piece in answer.pieces():
                         write_piece(file, piece)
                         size += len(piece)

@@ -1,0 +1,53 @@
+package api
+
+import "time"
+
+// SnapshotRequest is the body of POST …/snapshots.
+type SnapshotRequest struct {
+	Name     string            `json:"name,omitempty"` // at most 128 bytes; need not be unique
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// CarryRunning takes it though cells run: every copy goes on with them.
+	// Without it the call waits up to 10 s for them, and then is a conflict.
+	CarryRunning bool `json:"carry_running,omitempty"`
+}
+
+// Snapshot describes a snapshot: memory, files and processes of a sandbox at
+// one moment, from which sandboxes can be made.
+type Snapshot struct {
+	ID         string            `json:"id"`
+	Name       string            `json:"name,omitempty"`
+	SandboxID  string            `json:"sandbox_id"`          // it was taken of
+	ParentID   string            `json:"parent_id,omitempty"` // the snapshot that this sandbox was made from
+	Workspace  string            `json:"workspace"`
+	Template   string            `json:"template"`
+	Digest     string            `json:"digest"` // of the template, which stays as long as the snapshot
+	CPU        float64           `json:"cpu"`    // these three are the defaults of sandboxes made from it
+	MemoryMB   int               `json:"memory_mb"`
+	DiskMB     int               `json:"disk_mb"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	SizeBytes  int64             `json:"size_bytes"`
+	DurationMS float64           `json:"duration_ms"` // that taking it took; the sandbox stood still for a part of it
+	CreatedAt  time.Time         `json:"created_at"`
+}
+
+// SnapshotList is the answer of GET /v1/snapshots, the newest first.
+type SnapshotList struct {
+	Snapshots []Snapshot `json:"snapshots"`
+}
+
+// SnapshotPatch is the body of PATCH /v1/snapshots/{id}. What is nil stays.
+type SnapshotPatch struct {
+	Name     *string            `json:"name,omitempty"`
+	Metadata *map[string]string `json:"metadata,omitempty"` // replaces all of it
+}
+
+// CarryRequest is the body of POST …/hibernate, which may be empty.
+type CarryRequest struct {
+	// CarryRunning does it though cells run: they go on when the sandbox wakes.
+	CarryRunning bool `json:"carry_running,omitempty"`
+}
+
+// StatusAnswer is the answer of POST …/hibernate and …/wake.
+type StatusAnswer struct {
+	Status Status `json:"status"`
+}

@@ -1,0 +1,28 @@
+package cli
+
+import "github.com/pandastack/pandastack/api"
+
+type sandboxHibernateCmd struct {
+	ID    string `arg:"" help:"Id of the sandbox."`
+	Carry bool   `name:"carry-running" help:"Do not wait for running cells: they go on when it wakes."`
+}
+
+func (c *sandboxHibernateCmd) Run(a *app) error {
+	sb, err := a.sandbox(c.ID)
+	if err != nil {
+		return err
+	}
+	return sb.Hibernate(a.ctx, api.CarryRequest{CarryRunning: c.Carry})
+}
+
+type sandboxWakeCmd struct {
+	ID string `arg:"" help:"Id of the sandbox."`
+}
+
+func (c *sandboxWakeCmd) Run(a *app) error {
+	sb, err := a.sandbox(c.ID)
+	if err != nil {
+		return err
+	}
+	return sb.Wake(a.ctx)
+}

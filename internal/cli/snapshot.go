@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+type snapshotCmd struct {
+	Create snapshotCreateCmd `cmd:"" help:"Keep a sandbox's memory, files and processes as they are now."`
+	Ls     snapshotLsCmd     `cmd:"" help:"List snapshots, the newest first."`
+	Get    snapshotGetCmd    `cmd:"" help:"Show one snapshot."`
+	Rename snapshotRenameCmd `cmd:"" help:"Change a snapshot's name."`
+	Rm     snapshotRmCmd     `cmd:"" help:"Remove snapshots. Sandboxes made from them stay."`
+}
+
+type snapshotCreateCmd struct {
+	ID       string            `arg:"" help:"Id of the sandbox."`
+	Name     string            `help:"What to call it." placeholder:"NAME"`
+	Metadata map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
+	Carry    bool              `name:"carry-running" help:"Do not wait for running cells: copies go on with them."`
+}
+
+func (c *snapshotCreateCmd) Run(a *app) error {
+	sb, err := a.sandbox(c.ID)
+	if err != nil {
+		return err
+	}
+	sn, err := sb.Snapshot(a.ctx, api.SnapshotRequest{Name: c.Name, Metadata: c.Metadata, CarryRunning: c.Carry})
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(sn)
+	}
+	fmt.Fprintln(a.Out, sn.ID)
+	a.say("%s, taken in %.0f ms", size(sn.SizeBytes), sn.DurationMS)
+	return nil
+}
+
+type snapshotLsCmd struct {
+	Sandbox string `help:"Only those of this sandbox." placeholder:"ID"`
+}
+
+func (c *snapshotLsCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.Snapshots(a.ctx, c.Sandbox)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(list)
+	}
+	if a.flags.Quiet {
+		for _, sn := range list {
+			fmt.Fprintln(a.Out, sn.ID)
+		}
+		return nil
+	}
+	if len(list) == 0 {
+		a.say("there are none")
+		return nil
+	}
+	var rows [][]string
+	for _, sn := range list {
+		rows = append(rows, []string{sn.ID, plain(sn.Name), sn.SandboxID, plain(sn.Template), size(sn.SizeBytes), a.when(sn.CreatedAt), labels(sn.Metadata)})
+	}
+	return a.table([]string{"ID", "NAME", "SANDBOX", "TEMPLATE", "SIZE", "CREATED", "METADATA"}, rows)
+}
+
+type snapshotGetCmd struct {
+	ID string `arg:"" help:"Id of the snapshot."`
+}
+
+func (c *snapshotGetCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	sn, err := client.Snapshot(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(sn)
+	}
+	rows := [][]string{
+		{"id", sn.ID},
+		{"name", plain(sn.Name)},
+		{"sandbox", sn.SandboxID},
+		{"parent", plain(sn.ParentID)},
+		{"template", plain(sn.Template)},
+		{"size", size(sn.SizeBytes)},
+		{"created", a.when(sn.CreatedAt)},
+		{"cpu", fmt.Sprintf("%g", sn.CPU)},
+		{"memory", fmt.Sprintf("%d MB", sn.MemoryMB)},
+		{"disk", fmt.Sprintf("%d MB", sn.DiskMB)},
+	}
+	if len(sn.Metadata) > 0 {
+		rows = append(rows, []string{"metadata", labels(sn.Metadata)})
+	}
+	for _, r := range rows {
+		fmt.Fprintf(a.Out, "%-9s %s\n", r[0], r[1])
+	}
+	return nil
+}
+
+type snapshotRenameCmd struct {
+	ID   string `arg:"" help:"Id of the snapshot."`
+	Name string `arg:"" help:"Its new name."`
+}
+
+func (c *snapshotRenameCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	sn, err := client.PatchSnapshot(a.ctx, c.ID, api.SnapshotPatch{Name: &c.Name})
+	if err == nil && a.flags.JSON {
+		return a.json(sn)
+	}
+	return err
+}
+
+type snapshotRmCmd struct {
+	IDs []string `arg:"" help:"Ids of the snapshots."`
+}
+
+func (c *snapshotRmCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	for _, id := range c.IDs {
+		if err := client.DeleteSnapshot(a.ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

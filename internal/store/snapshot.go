@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Snapshot is what is kept of a snapshot beside its files.
+type Snapshot struct {
+	ID         string
+	Owner      string
+	Name       string
+	SandboxID  string
+	ParentID   string
+	Template   string
+	Digest     string // of the template
+	Driver     string
+	CPU        float64
+	MemoryMB   int
+	DiskMB     int
+	PIDs       int
+	Metadata   map[string]string
+	Generation int // of the sandbox when it was taken
+	SizeBytes  int64
+	DurationMS float64
+	CreatedAt  time.Time
+}
+
+const snapshotColumns = `id, owner, name, sandbox_id, parent_id, template, digest, driver, cpu, memory_mb, disk_mb, pids,
+	metadata, generation, size_bytes, duration_ms, created_at`
+
+// AddSnapshot writes the row of a snapshot whose files are whole, and sees that
+// it survives the end of the machine, as they do.
+func (s *Store) AddSnapshot(ctx context.Context, sn Snapshot) error {
+	meta, err := json.Marshal(sn.Metadata)
+	if err != nil {
+		return fmt.Errorf("encoding metadata: %w", err)
+	}
+	v := []any{
+		sn.ID, sn.Owner, sn.Name, sn.SandboxID, sn.ParentID, sn.Template, sn.Digest, sn.Driver, sn.CPU, sn.MemoryMB, sn.DiskMB, sn.PIDs,
+		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt),
+	}
+	if _, err := s.write.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES ("+marks(len(v))+")", v...); err != nil {
+		return fmt.Errorf("adding snapshot %s: %w", sn.ID, err)
+	}
+	return s.Sync(ctx)
+}
+
+// Sync sees that what was written so far survives the end of the machine.
+func (s *Store) Sync(ctx context.Context) error {
+	if _, err := s.write.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+		return fmt.Errorf("writing the database to the disk: %w", err)
+	}
+	return nil
+}
+
+// Snapshot reads a row.
+func (s *Store) Snapshot(ctx context.Context, id string) (Snapshot, error) {
+	sn, err := scanSnapshot(s.read.QueryRowContext(ctx, "SELECT "+snapshotColumns+" FROM snapshots WHERE id = ?", id).Scan)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return sn, ErrNotFound
+	case err != nil:
+		return sn, fmt.Errorf("reading snapshot %s: %w", id, err)
+	}
+	return sn, nil
+}
+
+// SnapshotsOf lists an owner's snapshots, the newest first, of one sandbox when
+// it is named; an owner of "" means everybody's.
+func (s *Store) SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]Snapshot, error) {
+	rows, err := s.read.QueryContext(ctx, "SELECT "+snapshotColumns+` FROM snapshots
+		WHERE (?1 = '' OR owner = ?1) AND (?2 = '' OR sandbox_id = ?2) ORDER BY created_at DESC, rowid DESC`, owner, sandboxID)
+	if err != nil {
+		return nil, fmt.Errorf("reading snapshots: %w", err)
+	}
+	defer rows.Close()
+	var out []Snapshot
+	for rows.Next() {
+		sn, err := scanSnapshot(rows.Scan)
+		if err != nil {
+			return nil, fmt.Errorf("reading snapshots: %w", err)
+		}
+		out = append(out, sn)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("reading snapshots: %w", err)
+	}
+	return out, nil
+}
+
+// DescribeSnapshot changes name and metadata, or returns ErrStale when the
+// snapshot is gone.
+func (s *Store) DescribeSnapshot(ctx context.Context, id, name string, metadata map[string]string) error {
+	meta, err := json.Marshal(metadata)
+	if err != nil {
+		return fmt.Errorf("encoding metadata: %w", err)
+	}
+	res, err := s.write.ExecContext(ctx, "UPDATE snapshots SET name = ?, metadata = ? WHERE id = ?", name, string(meta), id)
+	return changed(res, err, "changing snapshot "+id)
+}
+
+// RemoveSnapshot removes a row, or returns ErrStale when it is gone.
+func (s *Store) RemoveSnapshot(ctx context.Context, id string) error {
+	res, err := s.write.ExecContext(ctx, "DELETE FROM snapshots WHERE id = ?", id)
+	return changed(res, err, "removing snapshot "+id)
+}
+
+func scanSnapshot(scan func(...any) error) (Snapshot, error) {
+	var (
+		sn      Snapshot
+		meta    string
+		created int64
+	)
+	err := scan(&sn.ID, &sn.Owner, &sn.Name, &sn.SandboxID, &sn.ParentID, &sn.Template, &sn.Digest, &sn.Driver, &sn.CPU, &sn.MemoryMB,
+		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created)
+	if err != nil {
+		return sn, err
+	}
+	if err := json.Unmarshal([]byte(meta), &sn.Metadata); err != nil {
+		return sn, fmt.Errorf("metadata of %s: %w", sn.ID, err)
+	}
+	sn.CreatedAt = fromMillis(created)
+	return sn, nil
+}
