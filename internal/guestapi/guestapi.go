@@ -187,6 +187,17 @@ type WarmResponse struct {
 	Failed  map[string]string  `json:"failed,omitempty"`
 }
 
+// ForkRequest makes copies of a context, one under each id.
+type ForkRequest struct {
+	IDs []string `json:"ids"`
+}
+
+// ForkResponse has the copies, in the order of their ids.
+type ForkResponse struct {
+	Contexts []api.Context `json:"contexts"`
+	Warnings []string      `json:"warnings,omitempty"` // what they lack, or share with the original
+}
+
 // RunRequest starts an execution or attaches to it. With Follow events come as
 // they happen, without it the kept ones come at the end.
 type RunRequest struct {

@@ -58,7 +58,7 @@ func (m *Manager) reserve(parent *Context, ids []string) ([]*Context, error) {
 		return nil, fault.InvalidField("count", "count must lie between 1 and %d, not %d", guestapi.MaxForks, n)
 	}
 	for i, id := range ids {
-		if err := checkID("ids", id); err != nil {
+		if err := guestapi.CheckID("ids", id); err != nil {
 			return nil, err
 		}
 		if slices.Contains(ids[:i], id) {
