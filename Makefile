@@ -38,7 +38,7 @@ $(OUT)/pandastack: $(SOURCES) $(PROGRAMS)/guest $(PROGRAMS)/kernel
 	$(GO_BUILD) -ldflags '-s -w -X github.com/pandastack/pandastack/internal/daemon.version=$(VERSION)' -o $@ ./cmd/pandastack
 	@touch $@
 
-$(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go
+$(OUT)/runsc: go.mod internal/driver/gvisor/mkrunsc.go $(wildcard internal/driver/gvisor/added/*.go)
 	CGO_ENABLED=0 go run -trimpath internal/driver/gvisor/mkrunsc.go -arch $(ARCH) -o $@
 	@touch $@
 

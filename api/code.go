@@ -99,10 +99,11 @@ type Execution struct {
 	DurationMS     float64  `json:"duration_ms"`
 	Truncated      bool     `json:"truncated"` // something was dropped, see below
 
-	StdoutDropped int64  `json:"stdout_dropped,omitempty"` // bytes left out in the middle of Stdout
-	StderrDropped int64  `json:"stderr_dropped,omitempty"`
-	OutputPath    string `json:"output_path,omitempty"` // file in the sandbox with the whole of it, up to a limit
-	Step          string `json:"step,omitempty"`        // what ended a cell that had to be stopped: "interrupt", "terminate", "kill"
+	StdoutDropped  int64  `json:"stdout_dropped,omitempty"` // bytes left out in the middle of Stdout
+	StderrDropped  int64  `json:"stderr_dropped,omitempty"`
+	ResultsDropped int    `json:"results_dropped,omitempty"` // results left out: too many, too large, or the server holds too much output at once
+	OutputPath     string `json:"output_path,omitempty"`     // file in the sandbox with the whole of it, up to a limit
+	Step           string `json:"step,omitempty"`            // what ended a cell that had to be stopped: "interrupt", "terminate", "kill"
 
 	// ResultsMeta runs parallel to Results. The published clients read each
 	// result as a plain MIME bundle, so what is said about one stands beside it.

@@ -21,6 +21,7 @@ type ExecResult struct {
 	Signal        string  `json:"signal,omitempty"` // as in Exit
 	Reason        string  `json:"reason,omitempty"` // as in Exit
 	DurationMS    float64 `json:"duration_ms"`
+	Hint          string  `json:"hint,omitempty"` // which limit of the sandbox is behind a bad end
 	TimedOut      bool    `json:"timed_out,omitempty"`
 	Truncated     bool    `json:"truncated,omitempty"`
 	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
@@ -81,6 +82,7 @@ type Exit struct {
 	Code          int     `json:"exit_code"`        // its own; 128 + n when signal n ended it; 124 when it made a success of its deadline
 	Signal        string  `json:"signal,omitempty"` // "SIGKILL"
 	Reason        string  `json:"reason"`           // one of the above
+	Hint          string  `json:"hint,omitempty"`   // which limit of the sandbox is behind a bad end
 	DurationMS    float64 `json:"duration_ms"`
 	StdoutDropped int64   `json:"stdout_dropped,omitempty"`
 	StderrDropped int64   `json:"stderr_dropped,omitempty"`

@@ -29,6 +29,7 @@ type CreateSandboxRequest struct {
 	CPU                *float64          `json:"cpu,omitempty"` // cores
 	MemoryMB           *int              `json:"memory_mb,omitempty"`
 	DiskMB             *int              `json:"disk_mb,omitempty"` // of the writable layer
+	PIDs               *int              `json:"pids,omitempty"`    // processes and threads
 	Reseed             *bool             `json:"reseed,omitempty"`  // default true: random state is made new
 
 	// IdempotencyKey travels as the header Idempotency-Key. Within 24 h the same
@@ -44,6 +45,8 @@ type SandboxInfo struct {
 	CPU                float64           `json:"cpu"`
 	MemoryMB           int               `json:"memory_mb"`
 	DiskMB             int               `json:"disk_mb"`
+	PIDs               int               `json:"pids"`            // processes and threads
+	Usage              *Usage            `json:"usage,omitempty"` // in the answer of GET …/{id}, while it lives
 	Metadata           map[string]string `json:"metadata,omitempty"`
 	FromSnapshot       string            `json:"from_snapshot,omitempty"`
 	ForkedFrom         string            `json:"forked_from,omitempty"` // the sandbox that it is a copy of
@@ -87,6 +90,7 @@ type TemplateInfo struct {
 	CPU         float64           `json:"cpu"`
 	MemoryMB    int               `json:"memory_mb"`
 	DiskMB      int               `json:"disk_mb"`
+	PIDs        int               `json:"pids"` // processes and threads
 	IsGlobal    bool              `json:"is_global"`
 	BuiltAt     time.Time         `json:"built_at"`
 	Meta        map[string]string `json:"meta,omitempty"`

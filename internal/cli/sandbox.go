@@ -13,10 +13,13 @@ type sandboxCmd struct {
 	Create    sandboxCreateCmd    `cmd:"" help:"Make a sandbox and say its id."`
 	Ls        sandboxLsCmd        `cmd:"" help:"List sandboxes."`
 	Get       sandboxGetCmd       `cmd:"" help:"Show one sandbox."`
+	Top       sandboxTopCmd       `cmd:"" help:"Show what sandboxes use of their limits."`
 	Kill      sandboxKillCmd      `cmd:"" help:"End sandboxes."`
 	Exec      sandboxExecCmd      `cmd:"" help:"Run a command in a sandbox."`
 	Attach    sandboxAttachCmd    `cmd:"" help:"Follow a command that was started with exec --detach."`
 	Cp        sandboxCpCmd        `cmd:"" help:"Copy files into and out of a sandbox."`
+	Events    sandboxEventsCmd    `cmd:"" help:"Show what happened to a sandbox, or to all."`
+	Logs      sandboxLogsCmd      `cmd:"" help:"Show the console of a sandbox and the log of the agent in it."`
 	TTL       sandboxTTLCmd       `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`
 	Pause     sandboxPauseCmd     `cmd:"" help:"Hold a sandbox still."`
 	Resume    sandboxResumeCmd    `cmd:"" help:"Let a paused sandbox go on."`
@@ -34,6 +37,20 @@ func labels(m map[string]string) string {
 	return strings.Join(words, ",")
 }
 
+// limitHits says which limits were met, and how often.
+func limitHits(h api.LimitHits) string {
+	var words []string
+	for _, l := range []struct {
+		name string
+		n    int64
+	}{{"cpu", h.CPU}, {"memory", h.MemoryMB}, {"disk", h.DiskMB}, {"pids", h.PIDs}} {
+		if l.n > 0 {
+			words = append(words, fmt.Sprintf("%s %d×", l.name, l.n))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 func (a *app) describe(s api.SandboxInfo) error {
 	if a.flags.JSON {
 		return a.json(s)
@@ -47,6 +64,7 @@ func (a *app) describe(s api.SandboxInfo) error {
 		{"cpu", fmt.Sprintf("%g", s.CPU)},
 		{"memory", fmt.Sprintf("%d MB", s.MemoryMB)},
 		{"disk", fmt.Sprintf("%d MB", s.DiskMB)},
+		{"processes", fmt.Sprint(s.PIDs)},
 		{"started", fmt.Sprintf("in %.0f ms (%s)", s.BootMS, plain(s.BootMode))},
 	}
 	if len(s.Metadata) > 0 {
@@ -54,6 +72,15 @@ func (a *app) describe(s api.SandboxInfo) error {
 	}
 	if s.EndReason != "" {
 		rows = append(rows, []string{"ended", plain(s.EndReason)})
+	}
+	if u := s.Usage; u != nil {
+		rows[5][1] += fmt.Sprintf(", uses %.0f %% of one", u.CPUPercent)
+		rows[6][1] += fmt.Sprintf(", uses %d", u.MemoryBytes>>20)
+		rows[7][1] += fmt.Sprintf(", uses %d", u.DiskBytes>>20)
+		rows[8][1] += fmt.Sprintf(", has %d", u.Processes)
+		if hits := limitHits(u.LimitHits); hits != "" {
+			rows = append(rows, []string{"limits", "met: " + hits})
+		}
 	}
 	for _, r := range rows {
 		fmt.Fprintf(a.Out, "%-9s %s\n", r[0], r[1])

@@ -12,7 +12,7 @@ type sweepCmd struct {
 }
 
 func (c *sweepCmd) Help() string {
-	return "For taking PandaStack off a machine, or when its daemon cannot be started again. Templates, keys and records stay."
+	return "For taking PandaStack off a machine, or when its daemon cannot be started again. Hibernated sandboxes, snapshots, templates, keys and records stay."
 }
 
 func (c *sweepCmd) Run(a *app) error {

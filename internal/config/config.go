@@ -45,19 +45,26 @@ type Config struct {
 	RateBurst    int
 
 	MaxSandboxesPerWorkspace int
-
-	MemoryReserve int
-	DiskReserve   int
-	PoolTemplates []string
-	PoolReady     int
-	PoolPrepared  int
-	RequestDrain  time.Duration
-	HibernatedFor time.Duration
-	StopHibernate time.Duration
-	MetricsListen string
-	EventsMaxAge  time.Duration
-	EventsKeep    int
-	sources       map[string]string
+	MaxCPU                   float64
+	MaxMemory                int
+	MaxDisk                  int
+	MaxPIDs                  int
+	MemoryReserve            int
+	DiskReserve              int
+	CPUOver                  float64
+	MemoryOver               float64
+	DiskOver                 float64
+	OutputMemory             int
+	PoolTemplates            []string
+	PoolReady                int
+	PoolPrepared             int
+	RequestDrain             time.Duration
+	HibernatedFor            time.Duration
+	StopHibernate            time.Duration
+	MetricsListen            string
+	EventsMaxAge             time.Duration
+	EventsKeep               int
+	sources                  map[string]string
 }
 
 // setting is one line of the table that the file, the environment, the flags,
@@ -83,12 +90,20 @@ func (c *Config) settings() []setting {
 		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: those that come with PandaStack."},
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
-		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once."},
+		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once; 0: as many as the host has room for."},
 		{"max_sandboxes_per_workspace", number(&c.MaxSandboxesPerWorkspace), "Sandboxes that one workspace may have at once; 0: as many as there may be at all."},
 		{"rate_limit", number(&c.RateLimit), "Calls a second that one workspace may make in the long run; 0: any number."},
 		{"rate_burst", number(&c.RateBurst), "Calls that one workspace may make at once, before rate_limit holds it."},
-		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB."},
-		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates, snapshots and hibernation leave alone, in MB."},
+		{"max_cpu", decimal(&c.MaxCPU), "Cores that one sandbox may ask for; 0: those of the host."},
+		{"max_memory_mb", number(&c.MaxMemory), "Memory that one sandbox may ask for, in MB; 0: that of the host without the reserve."},
+		{"max_disk_mb", number(&c.MaxDisk), "Disk that one sandbox may ask for, in MB; 0: what is free of the host's when the daemon starts, without the reserve."},
+		{"max_pids", number(&c.MaxPIDs), "Processes and threads that one sandbox may ask for; at least 16."},
+		{"memory_reserve_mb", number(&c.MemoryReserve), "Memory of the host that creates leave alone, in MB; 0: none."},
+		{"disk_reserve_mb", number(&c.DiskReserve), "Space on the disk of data_dir that creates, snapshots and hibernation leave alone, in MB; 0: none."},
+		{"cpu_overcommit", decimal(&c.CPUOver), "How many times the host's cores all sandboxes' limits may add up to; 1: each always has its whole limit, 0: not added up."},
+		{"memory_overcommit", decimal(&c.MemoryOver), "The same for the host's memory without the reserve. What is really free is looked at besides, at each create."},
+		{"disk_overcommit", decimal(&c.DiskOver), "The same for the host's free disk without the reserve."},
+		{"output_memory_mb", number(&c.OutputMemory), "Memory for the outputs of cells that are being answered whole, all together, in MB; half of it for one owner. What has no room is left out and counted."},
 		{"pool_templates", list(&c.PoolTemplates), "Templates that have pools, comma separated."},
 		{"pool_ready", number(&c.PoolReady), "Restored sandboxes that wait for a create, for each of these templates."},
 		{"pool_prepared", number(&c.PoolPrepared), "Created but not yet restored sandboxes that wait, for each of these templates."},
@@ -112,10 +127,15 @@ func defaults(env Env) Config {
 		DefaultTTL:    5 * time.Minute,
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,
+		MaxPIDs:       32768,
 		RateLimit:     1000,
 		RateBurst:     2000,
 		MemoryReserve: 512,
 		DiskReserve:   512,
+		CPUOver:       100,
+		MemoryOver:    20,
+		DiskOver:      20,
+		OutputMemory:  512,
 		PoolTemplates: []string{"code-interpreter"},
 		PoolReady:     2,
 		PoolPrepared:  2,
@@ -310,6 +330,12 @@ func (c *Config) check() error {
 	}
 	if c.DefaultTTL <= 0 {
 		return fault.InvalidField("default_ttl", "default_ttl must be positive")
+	}
+	if c.MaxPIDs < 16 {
+		return fault.InvalidField("max_pids", "max_pids must be at least 16, but is %d", c.MaxPIDs)
+	}
+	if c.OutputMemory < 1 {
+		return fault.InvalidField("output_memory_mb", "output_memory_mb must be at least 1: with none no cell would have an output")
 	}
 	if filepath.Base(c.TemplatesDir) != "templates" {
 		return fault.InvalidField("templates_dir", "the folder templates_dir must be called templates, not %q", filepath.Base(c.TemplatesDir)).

@@ -93,3 +93,18 @@ func (v numberValue) Set(s string) error {
 }
 func (v numberValue) String() string { return strconv.Itoa(*v.p) }
 func (v numberValue) toml() string   { return v.String() }
+
+type decimalValue struct{ p *float64 }
+
+func decimal(p *float64) value { return decimalValue{p} }
+
+func (v decimalValue) Set(s string) error {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(n >= 0 && n <= 1e6) {
+		return fmt.Errorf("must be a number between 0 and 1000000")
+	}
+	*v.p = n
+	return nil
+}
+func (v decimalValue) String() string { return strconv.FormatFloat(*v.p, 'f', -1, 64) }
+func (v decimalValue) toml() string   { return v.String() }

@@ -88,8 +88,10 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	// Cells and commands are still watched while the requests end, so the
 	// services are closed by stop, before these requests are cancelled.
-	kernels := kernel.New(manager, kernel.Config{Logger: log, Notes: manager, Metrics: counts})
-	commands := process.New(manager, process.Config{Notes: manager})
+	kernels := kernel.New(manager, kernel.Config{
+		Logger: log, Notes: manager, Metrics: counts, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint,
+	})
+	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
 
 	ln, err := listen("listen", cfg.Listen)
 	if err != nil {

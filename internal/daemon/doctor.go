@@ -21,8 +21,12 @@ import (
 
 // Doctor looks at this machine with the eyes of the daemon. It changes nothing.
 func Doctor(ctx context.Context, cfg *config.Config) []driver.Check {
+	mounts := checkMounts("/")
+	if !mounts.OK {
+		return []driver.Check{mounts} // all others would fail for the same reason, with worse words
+	}
 	checks := []driver.Check{
-		checkMounts("/"),
+		mounts,
 		checkDataDir(cfg.DataDir),
 		checkPrograms(),
 	}
@@ -113,11 +117,41 @@ func checkTemplates(ctx context.Context, cfg *config.Config) driver.Check {
 	if len(list) == 0 {
 		return driver.Failed(name, "pandastack template build code-interpreter", "none is built")
 	}
-	var names []string
+	var names, stale []string
 	for _, t := range list {
 		names = append(names, t.Name)
 	}
+	if stale, err = staleTemplates(ctx, cfg); err != nil {
+		return ofError(name, err, "see the detail")
+	}
+	if len(stale) > 0 {
+		return driver.Failed(name, "pandastack template build "+stale[0], "built for another version or machine: %s", strings.Join(stale, ", "))
+	}
 	return driver.Passed(name, "%s", strings.Join(names, ", "))
+}
+
+// staleTemplates names those that the driver cannot restore. What the driver
+// itself lacks is for its own checks to say.
+func staleTemplates(ctx context.Context, cfg *config.Config) ([]string, error) {
+	drv, remove, err := probeDriver(cfg, slog.New(slog.DiscardHandler))
+	if remove != nil {
+		defer remove()
+	}
+	r, ok := drv.(driver.Restorer)
+	if err != nil || !ok {
+		return nil, nil
+	}
+	list, err := templatesFor(cfg).Templates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var stale []string
+	for _, t := range list {
+		if err := r.Restorable(ctx, t.Snapshot); errors.Is(err, driver.ErrStale) {
+			stale = append(stale, t.Info.Name)
+		}
+	}
+	return stale, nil
 }
 
 // checkListen says whether the address is free, or ours already.

@@ -18,7 +18,8 @@ import (
 
 // EndAll ends all sandboxes of a data directory whose daemon has stopped, and
 // what a killed template build left, so that no process, cgroup or socket of
-// them is left on this machine. Templates, keys and records stay. It gives the
+// them is left on this machine. Hibernated sandboxes, snapshots, templates, keys
+// and records stay. It gives the
 // ids of the users' sandboxes that it ended. A daemon that still runs, or a
 // build, is an error of kind fault.Conflict.
 func EndAll(ctx context.Context, cfg *config.Config, log *slog.Logger) (ended []string, err error) {

@@ -47,7 +47,7 @@ func (p pretendedTemplates) Templates(context.Context) ([]sandbox.Template, erro
 	made := func(name, alias string) sandbox.Template {
 		return sandbox.Template{
 			Info: api.TemplateInfo{
-				Name: name, Aliases: []string{alias}, Digest: "pretended-" + name, CPU: 1, MemoryMB: 256, DiskMB: 256, IsGlobal: true,
+				Name: name, Aliases: []string{alias}, Digest: "pretended-" + name, CPU: 1, MemoryMB: 256, DiskMB: 256, PIDs: 64, IsGlobal: true,
 			},
 			Rootfs: p.dir, Snapshot: p.dir, Programs: p.dir, PIDs: 64, Spares: 1,
 		}
@@ -96,7 +96,7 @@ func describe(t template.Template) api.TemplateInfo {
 	return api.TemplateInfo{
 		Name: t.Name, Aliases: t.Aliases, Digest: t.Digest, Description: t.Description,
 		RootfsPath: t.Rootfs, SizeBytes: t.RootfsBytes + t.SnapshotBytes,
-		CPU: t.CPU, MemoryMB: t.MemoryMB, DiskMB: t.DiskMB, IsGlobal: true, BuiltAt: t.BuiltAt,
+		CPU: t.CPU, MemoryMB: t.MemoryMB, DiskMB: t.DiskMB, PIDs: t.PIDs, IsGlobal: true, BuiltAt: t.BuiltAt,
 		Meta: map[string]string{"python": t.Version, "imports": strings.Join(t.Imports, ",")},
 	}
 }

@@ -90,11 +90,11 @@ type Save struct {
 // Image is what Inspect finds in a snapshot.
 type Image struct {
 	Bytes  int64 // of all files
-	DiskMB int   // the quota of the writable layer, which cannot be changed
+	DiskMB int   // the quota of the writable layer
 }
 
 // Retargeter is a Prepared that can be restored from another snapshot than that
-// of its Spec, as long as root filesystem, programs and disk are the same.
+// of its Spec, as long as root filesystem and programs are the same.
 type Retargeter interface {
 	RestoreFrom(ctx context.Context, snapshot string, limits Limits) (Instance, error)
 }
@@ -103,6 +103,16 @@ type Retargeter interface {
 type Pauser interface {
 	Pause(ctx context.Context, inst Instance) error
 	Resume(ctx context.Context, inst Instance) error
+}
+
+// Limiter is a driver that can give a running instance other limits.
+type Limiter interface {
+	// CanLimit reports whether an instance that was made with the limits from can
+	// be given others, so that nothing inside tells it from one made with those.
+	CanLimit(from, to Limits) bool
+	// SetLimits changes all of them. Those that are less than what is in use are
+	// refused with fault.Invalid, which names the field, and nothing is changed.
+	SetLimits(ctx context.Context, inst Instance, limits Limits) error
 }
 
 // Builder is a driver that runs a sandbox from a root filesystem alone, with
@@ -142,7 +152,7 @@ type Spec struct {
 	Snapshot string // folder that Snapshot filled
 	LinkDir  string // host folder that the guest sees read-only as guestapi.LinkDir
 	Programs string // host folder that the guest sees read-only as guestapi.ProgramDir
-	DiskMB   int    // quota of the writable layer
+	DiskMB   int    // quota of the writable layer, until Restore is given another; 0: that of the snapshot
 	Limits   Limits
 }
 
@@ -160,6 +170,7 @@ type BootSpec struct {
 type Limits struct {
 	CPU      float64 // cores; 0: no limit
 	MemoryMB int
+	DiskMB   int // quota of the writable layer; 0: as it is
 	PIDs     int // processes and threads inside
 }
 
@@ -171,11 +182,30 @@ type Exit struct {
 	At     time.Time
 }
 
-// Stats is what an instance uses.
+// Stats is what an instance uses. What is counted begins with its restore.
 type Stats struct {
 	MemoryBytes int64   // of the host, everything included
 	CPUSeconds  float64 // since the start
 	PIDs        int     // processes and threads on the host
+
+	Tasks     int   // processes and threads inside
+	DiskBytes int64 // in the writable layer
+
+	// How often it met a limit.
+	Throttled        int64   // periods of 100 ms in which it used up its share of CPU
+	ThrottledSeconds float64 // that it was held back for, the sum over its threads
+	DiskRefused      int64   // writes
+	TasksRefused     int64   // processes and threads
+
+	Process Process // the one that holds it on the host
+}
+
+// Process is a process of the host.
+type Process struct {
+	PID      int
+	RSSBytes int64
+	VSZBytes int64
+	Threads  int
 }
 
 // Check is one finding about the host. Programs go by its ID, which never

@@ -312,7 +312,7 @@ func (c *Client) refusal(resp *http.Response) error {
 func (c *Client) Health(ctx context.Context) (guestapi.Health, error) {
 	var h guestapi.Health
 	err := c.do(ctx, call{method: http.MethodGet, path: "/health"}, &h)
-	h.Detail = nil
+	h.Detail, h.MemoryHits, h.MemoryBytes = nil, atLeast0(h.MemoryHits), atLeast0(h.MemoryBytes)
 	return h, err
 }
 

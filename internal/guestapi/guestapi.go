@@ -123,12 +123,16 @@ type Welcome struct {
 
 // Health is the answer of GET /health.
 type Health struct {
-	Ready     bool           `json:"ready"` // the template's interpreter is warm, or there is none
-	UptimeMS  int64          `json:"uptime_ms"`
-	Contexts  int            `json:"contexts"`
-	Processes int            `json:"processes"`
-	Busy      bool           `json:"busy"` // a cell or process of ours is running
-	Detail    map[string]any `json:"detail,omitempty"`
+	Ready     bool  `json:"ready"` // the template's interpreter is warm, or there is none
+	UptimeMS  int64 `json:"uptime_ms"`
+	Contexts  int   `json:"contexts"`
+	Processes int   `json:"processes"`
+	Busy      bool  `json:"busy"` // a cell or process of ours is running
+	// MemoryHits is how often memory was short: a cell got a MemoryError, the largest
+	// context or command was ended, or another context was refused.
+	MemoryHits  int64          `json:"memory_hits"`
+	MemoryBytes int64          `json:"memory_bytes"` // in use, as the sandbox's own kernel counts it
+	Detail      map[string]any `json:"detail,omitempty"`
 }
 
 // LogLine is one line of the console or of the agent's log.

@@ -116,12 +116,19 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) busy() bool { return a.kernels.Busy() || a.processes.running() > 0 }
 
 func (a *Agent) health() guestapi.Health {
+	used, _, err := a.cfg.Memory()
+	if err != nil {
+		a.log.Warn("the memory in use is not known", "error", err)
+	}
 	return guestapi.Health{
 		Ready:     !a.warming.Load(),
 		UptimeMS:  time.Since(a.started).Milliseconds(),
 		Contexts:  len(a.kernels.List()),
 		Processes: a.processes.running(),
 		Busy:      a.busy(),
+
+		MemoryBytes: used,
+		MemoryHits:  a.watchdog.hits.Load() + a.kernels.Short(),
 		Detail: map[string]any{
 			"boot_id":    a.bootID,
 			"generation": a.generation.Load(),

@@ -61,6 +61,7 @@ type watchdog struct {
 	busy    func() bool
 	tasks   func() int   // processes and threads
 	limit   atomic.Int64 // 0: none
+	hits    atomic.Int64 // how often the largest was ended, or somebody refused
 	left    int64        // at the last look
 	woken   chan struct{}
 }
@@ -154,7 +155,11 @@ func (w *watchdog) room(bytes int64) bool {
 		return true
 	}
 	used, _, err := w.memory()
-	return err != nil || used+bytes <= w.most(limit)
+	if err != nil || used+bytes <= w.most(limit) {
+		return true
+	}
+	w.hits.Add(1)
+	return false
 }
 
 // act ends the largest. All others are held still until its memory is free:
@@ -178,6 +183,7 @@ func (w *watchdog) act(victims []victim, used, most int64) {
 	}
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
+	w.hits.Add(1)
 	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(sampleFastest) {
 		now, _, err := w.memory()
 		if err != nil || now < most || now > used+growth {

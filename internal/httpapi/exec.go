@@ -45,6 +45,14 @@ func (e *cutShort) body(err *api.Error) api.ExecFailure {
 var errDeadline = fault.New(api.CodeTimeout, "timeout: the command did not end in time and was killed, with all that it had started").
 	WithHint("raise timeout_seconds, or start it as a process and look at it later")
 
+// pastDeadline is errDeadline with what may be why.
+func pastDeadline(hint string) *fault.Error {
+	if hint == "" {
+		return errDeadline
+	}
+	return errDeadline.WithHint("%s %s", hint, errDeadline.Hint)
+}
+
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	req, err := decodeExec(w, r)
 	if err != nil {
@@ -55,7 +63,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	case err != nil && res.Stdout+res.Stderr != "":
 		return &cutShort{err, res}
 	case err == nil && res.TimedOut:
-		return &cutShort{errDeadline, res}
+		return &cutShort{pastDeadline(res.Hint), res}
 	}
 	return answer(w, res, err)
 }
@@ -105,6 +113,7 @@ type (
 		DurationMS    float64 `json:"duration_ms"`
 		Signal        string  `json:"signal,omitempty"`
 		Reason        string  `json:"reason,omitempty"`
+		Hint          string  `json:"hint,omitempty"`
 		StdoutDropped int64   `json:"stdout_dropped,omitempty"`
 		StderrDropped int64   `json:"stderr_dropped,omitempty"`
 		OutputPath    string  `json:"output_path,omitempty"`
@@ -159,9 +168,9 @@ func sendExec(out *sse, e api.Event) (ended bool, err error) {
 			return false, errNoExit
 		}
 		if x.Reason == api.ReasonTimeout {
-			return true, errDeadline
+			return true, pastDeadline(x.Hint)
 		}
-		return true, out.send(e.Seq, "exit", exitData{x.Code, x.DurationMS, x.Signal, x.Reason, x.StdoutDropped, x.StderrDropped, x.OutputPath})
+		return true, out.send(e.Seq, "exit", exitData{x.Code, x.DurationMS, x.Signal, x.Reason, x.Hint, x.StdoutDropped, x.StderrDropped, x.OutputPath})
 	}
 	return false, nil
 }

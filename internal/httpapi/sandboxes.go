@@ -24,6 +24,7 @@ type Sandboxes interface {
 	PatchLifecycle(ctx context.Context, owner, id string, p api.LifecyclePatch) (api.Lifecycle, error)
 	Pause(ctx context.Context, owner, id string) error
 	Resume(ctx context.Context, owner, id string) error
+	Metrics(ctx context.Context, owner, id string) (api.Metrics, error)
 	Hibernate(ctx context.Context, owner, id string, req api.CarryRequest) error
 	Wake(ctx context.Context, owner, id string) error
 	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
@@ -81,6 +82,7 @@ func checkCreate(req *api.CreateSandboxRequest) error {
 		notNegative("cpu", req.CPU),
 		notNegative("memory_mb", req.MemoryMB),
 		notNegative("disk_mb", req.DiskMB),
+		notNegative("pids", req.PIDs),
 		envs("envs", req.Envs),
 	} {
 		if err != nil {
@@ -198,4 +200,12 @@ func (s *Server) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return noContent(w)
+}
+
+func (s *Server) sandboxMetrics(w http.ResponseWriter, r *http.Request) error {
+	m, err := s.Sandboxes.Metrics(r.Context(), owner(r), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return ok(w, m)
 }

@@ -38,6 +38,7 @@ var needs = map[string]auth.Scope{
 	"GET /v1/sandboxes/{id}":             auth.Read,
 	"DELETE /v1/sandboxes/{id}":          auth.Run,
 	"GET /v1/sandboxes/{id}/lifecycle":   auth.Read,
+	"GET /v1/sandboxes/{id}/metrics":     auth.Read,
 	"PATCH /v1/sandboxes/{id}/lifecycle": auth.Run,
 	"POST /v1/sandboxes/{id}/pause":      auth.Run,
 	"POST /v1/sandboxes/{id}/hibernate":  auth.Run,

@@ -104,6 +104,7 @@ func (s *Server) routes() {
 	locked("DELETE /v1/sandboxes/{id}", s.killSandbox)
 	locked("GET /v1/sandboxes/{id}/lifecycle", s.getLifecycle)
 	locked("PATCH /v1/sandboxes/{id}/lifecycle", s.patchLifecycle)
+	locked("GET /v1/sandboxes/{id}/metrics", s.sandboxMetrics)
 	locked("POST /v1/sandboxes/{id}/pause", s.pauseSandbox)
 	locked("POST /v1/sandboxes/{id}/resume", s.resumeSandbox)
 	locked("POST /v1/sandboxes/{id}/hibernate", s.hibernateSandbox)

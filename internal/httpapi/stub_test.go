@@ -100,6 +100,11 @@ func (s *stub) PatchLifecycle(_ context.Context, _, id string, p api.LifecyclePa
 	return api.Lifecycle{TTLSeconds: *p.TTLSeconds}, nil
 }
 
+func (s *stub) Metrics(_ context.Context, _, id string) (api.Metrics, error) {
+	s.call("metrics %s", id)
+	return api.Metrics{PID: 7, Limits: api.Limits{CPU: 1}}, s.known(id)
+}
+
 func (s *stub) Pause(context.Context, string, string) error  { return nil }
 func (s *stub) Resume(context.Context, string, string) error { return nil }
 

@@ -14,11 +14,13 @@ const (
 	maxResultsBytes = 64 << 20
 )
 
-// assemble puts an Execution together from its events.
-func assemble(events iter.Seq2[api.Event, error]) (api.Execution, error) {
+// assemble puts an Execution together from its events. What it holds is taken
+// from a share; what the share has no room for is left out and said to be.
+func assemble(events iter.Seq2[api.Event, error], share *share) (api.Execution, error) {
 	a := assembly{
 		stdout: capture.New(guestapi.KeepHead, guestapi.KeepTail),
 		stderr: capture.New(guestapi.KeepHead, guestapi.KeepTail),
+		share:  share,
 	}
 	for e, err := range events {
 		if err != nil {
@@ -37,7 +39,9 @@ type assembly struct {
 	last, shown    []api.Event // results: the last expression, and displays
 	count          int         // of the started event
 	size           int
-	full           bool // some results were left out
+	left           int            // results that were left out
+	share          *share         // of what all assemblies may hold
+	held           map[string]int // of it, by stream
 }
 
 func (a *assembly) stream(name string) *capture.Buffer {
@@ -52,12 +56,26 @@ func (a *assembly) add(e api.Event) {
 	case api.EventStarted:
 		a.count = e.ExecutionCount
 	case api.EventStdout, api.EventStderr:
-		a.stream(e.Type).Add(e.Text + string(e.Raw))
+		a.text(e.Type, e.Text+string(e.Raw))
 	case api.EventGap:
 		a.stream(e.Stream).Gap(e.Dropped)
 	case api.EventResult:
 		a.result(e)
 	}
+}
+
+// text keeps output, of which no more is held than what a stream may have.
+func (a *assembly) text(name, text string) {
+	if a.held == nil {
+		a.held = map[string]int{}
+	}
+	more := min(len(text), guestapi.KeepHead+guestapi.KeepTail-a.held[name])
+	if !a.share.take(more) {
+		a.stream(name).Gap(int64(len(text)))
+		return
+	}
+	a.held[name] += more
+	a.stream(name).Add(text)
 }
 
 func (a *assembly) result(e api.Event) {
@@ -68,8 +86,8 @@ func (a *assembly) result(e api.Event) {
 	for k, v := range e.Metadata {
 		size += len(k) + len(v)
 	}
-	if len(a.last)+len(a.shown) >= maxResults || a.size+size > maxResultsBytes {
-		a.full = true
+	if len(a.last)+len(a.shown) >= maxResults || a.size+size > maxResultsBytes || !a.share.take(size) {
+		a.left++
 		return
 	}
 	a.size += size
@@ -88,7 +106,8 @@ func (a *assembly) execution(x api.Execution) api.Execution {
 	}
 	x.Stdout, x.StdoutDropped = a.stdout.Text(x.OutputPath)
 	x.Stderr, x.StderrDropped = a.stderr.Text(x.OutputPath)
-	x.Truncated = x.Truncated || a.full || x.StdoutDropped > 0 || x.StderrDropped > 0
+	x.ResultsDropped = a.left
+	x.Truncated = x.Truncated || a.left > 0 || x.StdoutDropped > 0 || x.StderrDropped > 0
 	x.Results, x.ResultsMeta = []api.Bundle{}, []api.ResultMeta{}
 	for _, e := range append(a.last, a.shown...) {
 		x.Results = append(x.Results, e.Data)

@@ -44,6 +44,10 @@ type Config struct {
 	DefaultTimeout time.Duration // 30 s
 	MaxTimeout     time.Duration // 1 h; a request for more is invalid
 	DisconnectWait time.Duration // 10 s until the cell of a client that is gone is interrupted
+	HoldBytes      int           // 512 MiB of output that all answers being put together hold, one owner's half of it
+
+	// Hint says which limit of a sandbox explains the end of a cell, "" when none does.
+	Hint func(ctx context.Context, owner, sandboxID, end, words string) string
 }
 
 // Service runs code in contexts. Close it before the requests in progress are
@@ -54,6 +58,7 @@ type Service struct {
 	cfg      Config
 	commands *process.Service
 	watch    *watch
+	budget   *budget
 	told     *told
 }
 
@@ -69,8 +74,12 @@ func New(guests Guests, cfg Config) *Service {
 			*v = def
 		}
 	}
+	if cfg.HoldBytes == 0 {
+		cfg.HoldBytes = 512 << 20
+	}
 	s := &Service{
-		guests: guests, cfg: cfg, commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout, Notes: cfg.Notes}), told: newTold(),
+		guests: guests, cfg: cfg, budget: newBudget(cfg.HoldBytes), told: newTold(),
+		commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout, Notes: cfg.Notes, Hint: cfg.Hint}),
 	}
 	s.watch = newWatch(cfg.DisconnectWait, s.interruptLeft)
 	return s

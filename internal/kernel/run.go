@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -20,12 +21,16 @@ const (
 // Run runs a cell and waits for its end. A cell that raises or hits its
 // deadline is an outcome, not an error.
 func (s *Service) Run(ctx context.Context, owner, sid, cid string, req api.RunRequest) (api.Execution, error) {
-	return assemble(s.Stream(ctx, owner, sid, cid, req))
+	share, done := s.budget.share(ctx, owner)
+	defer done()
+	return assemble(s.Stream(ctx, owner, sid, cid, req), share)
 }
 
 // Wait waits for an execution and gives it whole.
 func (s *Service) Wait(ctx context.Context, owner, sid, cid, eid string) (api.Execution, error) {
-	return assemble(s.Attach(ctx, owner, sid, cid, eid, 0, false))
+	share, done := s.budget.share(ctx, owner)
+	defer done()
+	return assemble(s.Attach(ctx, owner, sid, cid, eid, 0, false), share)
 }
 
 // Stream runs a cell and gives its events as they happen, ending with the end
@@ -147,6 +152,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 	for e, err := range guest.Follow(limited, after, f.link, open) {
 		if err != nil {
 			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
+				f.s.explain(ctx, f.owner, f.execution.sandbox, end.Execution)
 				f.ended = true
 				f.s.ended(f.owner, f.execution, end.Execution)
 				yield(end, nil)
@@ -162,6 +168,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 			deadline.Reset(f.timeout + grace)
 		case api.EventEnd:
 			e.Execution.ExecutionID = f.execution.id
+			f.s.explain(ctx, f.owner, f.execution.sandbox, e.Execution)
 			f.ended = true
 			f.s.ended(f.owner, f.execution, e.Execution)
 		case api.EventExit:
@@ -170,6 +177,17 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		if !yield(e, err) || f.ended || err != nil {
 			return
 		}
+	}
+}
+
+// explain adds to the error of a cell which limit of its sandbox is behind it.
+func (s *Service) explain(ctx context.Context, owner, sid string, x *api.Execution) {
+	if s.cfg.Hint == nil || x.Error == nil {
+		return
+	}
+	if hint := s.cfg.Hint(ctx, owner, sid, string(x.End), *x.Error); hint != "" {
+		words := strings.TrimRight(*x.Error, "\n") + "\n\n" + hint
+		x.Error = &words
 	}
 }
 

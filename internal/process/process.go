@@ -31,6 +31,7 @@ const (
 	killTime = 10 * time.Second // for the kill of a command whose caller is gone
 	maxEnvs  = 128 << 10
 	maxStdin = 10 << 20
+	maxWords = 4 << 10 // of the end of the output, for a hint
 )
 
 // Guests gives the link to a sandbox for the length of one call. It is
@@ -49,6 +50,9 @@ type Config struct {
 	Notes          Notes         // nil: nothing is noted
 	DefaultTimeout time.Duration // 60 s
 	MaxTimeout     time.Duration // 24 h; a request for more is invalid
+
+	// Hint says which limit of a sandbox explains the end of a command, "" when none does.
+	Hint func(ctx context.Context, owner, sandboxID, end, words string) string
 }
 
 // Service runs commands. Close it before the requests in progress are
@@ -81,7 +85,7 @@ func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecReque
 	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	result := func(x api.Exit) (r api.ExecResult) {
-		r = api.ExecResult{ExitCode: x.Code, Signal: x.Signal, Reason: x.Reason, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath}
+		r = api.ExecResult{ExitCode: x.Code, Signal: x.Signal, Reason: x.Reason, DurationMS: x.DurationMS, TimedOut: x.Reason == api.ReasonTimeout, OutputPath: x.OutputPath, Hint: x.Hint}
 		r.Stdout, r.StdoutDropped = stdout.Text(r.OutputPath)
 		r.Stderr, r.StderrDropped = stderr.Text(r.OutputPath)
 		r.Truncated = r.StdoutDropped > 0 || r.StderrDropped > 0
@@ -193,6 +197,7 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 	open := func(ctx context.Context, c *guest.Client, after int64) (*guest.Events, error) {
 		return c.ProcessEvents(ctx, p.PID, after, true)
 	}
+	words := capture.New(0, maxWords)
 	for e, err := range guest.Follow(deadline, 0, link, open) {
 		if err != nil {
 			var ended *guest.EndedError
@@ -204,8 +209,16 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 			}
 			return err
 		}
-		if exited = e.Type == api.EventExit; exited {
+		switch e.Type {
+		case api.EventStdout, api.EventStderr:
+			words.Add(e.Text)
+		case api.EventExit:
+			exited = true
 			s.noteExit(owner, sid, p.PID, e.Exit)
+			if s.cfg.Hint != nil && (e.Exit.Code != 0 || e.Exit.Reason != "exited") {
+				said, _ := words.Text("")
+				e.Exit.Hint = s.cfg.Hint(ctx, owner, sid, e.Exit.Reason, said)
+			}
 		}
 		if !yield(e, nil) || exited {
 			return nil

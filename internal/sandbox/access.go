@@ -62,7 +62,15 @@ func (m *Manager) Get(ctx context.Context, owner, id string) (api.SandboxInfo, e
 		return api.SandboxInfo{}, err
 	}
 	if b != nil {
-		return m.info(b.get()), nil
+		info := m.info(b.get())
+		if info.Status == api.StatusRunning || info.Status == api.StatusPaused {
+			if u, _, err := m.look(ctx, b); err == nil {
+				info.Usage = &u
+			} else { // it ends at this moment, or is too busy; the rest is known
+				m.log.Debug("the use of a sandbox cannot be seen", "sandbox", id, "error", err)
+			}
+		}
+		return info, nil
 	}
 	row, err := m.row(ctx, owner, id)
 	if err != nil {

@@ -59,7 +59,8 @@ func (m *Manager) adopt(ctx context.Context) error {
 
 // EndAll ends every sandbox of an earlier daemon and removes what belongs to
 // none. It is for a machine on which no daemon shall run any more: instead of
-// Run, never beside it. It gives the ids of the users' sandboxes among them.
+// Run, never beside it. Hibernated sandboxes stay: they are files, and run
+// nowhere. It gives the ids of the users' sandboxes that it ended.
 func (m *Manager) EndAll(ctx context.Context) (ended []string, err error) {
 	rows, err := m.cfg.Store.SandboxesOf(ctx, "", unburied...)
 	if err != nil {
@@ -70,6 +71,8 @@ func (m *Manager) EndAll(ctx context.Context) (ended []string, err error) {
 	for _, row := range rows {
 		e := ending{reason: reasonKilled, detail: "all sandboxes of this daemon were ended"}
 		switch {
+		case row.State == store.Hibernated:
+			continue
 		case row.State == store.Stopping:
 			e = ending{reason: row.EndReason, detail: row.EndDetail}
 		case row.Owner == "":
@@ -112,12 +115,13 @@ func (m *Manager) adoptOne(ctx context.Context, row store.Sandbox) error {
 // at the old place, and what runs in it never noticed.
 func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	b := newBox(row)
+	b.seen.adopted = true
 	b.turn <- struct{}{}
 	defer b.unlock()
 	m.mu.Lock()
 	m.boxes[b.id] = b
 	if row.Owner != "" || row.State != store.Pooled {
-		m.places[row.Owner]++
+		m.count(row.Owner, rowLimits(row), 1)
 		b.place = true
 	}
 	m.mu.Unlock()

@@ -28,6 +28,8 @@ type box struct {
 	gone     bool            // nothing of it is left
 	dirty    bool            // it sleeps, but a wake could not be undone wholly
 
+	seen seen
+
 	// stop ends a create in progress.
 	stop context.CancelFunc
 
@@ -235,7 +237,7 @@ func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...s
 
 func (m *Manager) info(row store.Sandbox) api.SandboxInfo {
 	return api.SandboxInfo{
-		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB,
+		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs,
 		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, ForkedFrom: row.ForkedFrom, Persistent: row.Persistent,
 		TTLSeconds: int(row.TTL / time.Second), IdleTimeoutSeconds: int(row.IdleTimeout / time.Second),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, Driver: row.Driver, BootMS: row.BootMS, BootMode: row.BootMode,

@@ -70,7 +70,7 @@ func (m *Manager) make(ctx context.Context, w wish, began time.Time) (store.Sand
 	}
 	defer done()
 	defer m.createdOne()
-	if err := m.takePlace(w.owner); err != nil {
+	if err := m.takePlace(w.owner, w.limits); err != nil {
 		return store.Sandbox{}, err
 	}
 	ctx, cancel := m.untilClosed(ctx)
@@ -78,7 +78,7 @@ func (m *Manager) make(ctx context.Context, w wish, began time.Time) (store.Sand
 
 	b, err := m.create(ctx, w, began)
 	if err != nil {
-		m.leavePlace(w.owner)
+		m.leavePlace(w.owner, w.limits)
 		if m.life.Err() != nil {
 			err = errClosed
 		}
@@ -99,18 +99,18 @@ func (m *Manager) createdOne() {
 }
 
 func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, error) {
-	if b := m.createFromPool(ctx, w, began); b != nil {
-		return b, nil
+	if b, err := m.createFromPool(ctx, w, began); b != nil || err != nil {
+		return b, err
 	}
 	done, err := m.queue.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if b := m.createFromPool(ctx, w, began); b != nil { // filled in the meantime
-		return b, nil
+	if b, err := m.createFromPool(ctx, w, began); b != nil || err != nil { // filled in the meantime
+		return b, err
 	}
-	if name := w.template.Info.Name; w.fitsRestored() && m.cfg.Pool[name].Restored > 0 {
+	if name := w.template.Info.Name; m.fitsRestored(w) && m.cfg.Pool[name].Restored > 0 {
 		m.cfg.Metrics.PoolMissed(name)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.CreateTimeout,
@@ -130,8 +130,7 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	limits := driver.Limits{CPU: w.cpu, MemoryMB: w.memoryMB, PIDs: w.template.PIDs}
-	client, err := m.restore(ctx, b, limits, w.retarget(mode))
+	client, err := m.restore(ctx, b, w.limits, w.retarget(mode))
 	if err == nil {
 		err = m.assign(ctx, b, client, w)
 	}
@@ -147,23 +146,47 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 	return b, nil
 }
 
-// createFromPool claims a sandbox that runs already, or gives nil.
-func (m *Manager) createFromPool(ctx context.Context, w wish, began time.Time) *box {
-	if !w.fitsRestored() {
-		return nil
+// createFromPool claims a sandbox that runs already, or gives nil. An error is
+// one of the request, which no other way to a sandbox would serve.
+func (m *Manager) createFromPool(ctx context.Context, w wish, began time.Time) (*box, error) {
+	if !m.fitsRestored(w) {
+		return nil, nil
 	}
 	for ctx.Err() == nil {
 		b := m.takeRestored(w.template.Info)
 		if b == nil {
-			return nil
+			return nil, nil
 		}
 		err := m.claim(ctx, b, w, began)
 		if err == nil {
-			return b
+			return b, nil
+		}
+		if errors.Is(err, errLimits) {
+			return nil, err
 		}
 		m.log.Warn("a sandbox of the pool could not be used", "sandbox", b.id, "error", err)
 	}
-	return nil
+	return nil, nil
+}
+
+// errLimits is in the error of a claim whose limits are less than what a
+// sandbox of the template needs.
+var errLimits = errors.New("the limits are too low")
+
+// limit gives a sandbox of the pool the limits of its user. When they are too
+// low for it, it goes back.
+func (m *Manager) limit(ctx context.Context, b *box, w wish) error {
+	if w.limits == limitsOf(w.template) {
+		return nil
+	}
+	err := m.cfg.Driver.(driver.Limiter).SetLimits(ctx, b.inst, w.limits) // fitsPrepared saw that it is one
+	if !errors.Is(err, fault.Invalid) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pool.restored = append(m.pool.restored, b)
+	return fmt.Errorf("%w: %w", errLimits, err)
 }
 
 func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) error {
@@ -176,7 +199,13 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	}
 	ctx, cancel := b.stoppable(ctx)
 	defer cancel()
-	err := m.save(ctx, b, m.owned(b.get(), w), store.Pooled)
+	err := m.limit(ctx, b, w)
+	if errors.Is(err, errLimits) {
+		return err
+	}
+	if err == nil {
+		err = m.save(ctx, b, m.owned(b.get(), w), store.Pooled)
+	}
 	if err != nil {
 		return m.abandon(ctx, b, err)
 	}
@@ -201,7 +230,7 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 
 // startOne gives a sandbox that waits to be restored, with its turn taken.
 func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
-	for w.fitsPrepared() {
+	for m.fitsPrepared(w) {
 		b := m.takePrepared(w.template.Info)
 		if b == nil {
 			break
@@ -230,6 +259,11 @@ func (m *Manager) startOne(ctx context.Context, w wish) (*box, string, error) {
 	}
 	b, err := m.prepare(ctx, m.owned(m.newRow(w.template), w), w.template, snapshot)
 	return b, bootCold, err
+}
+
+// rowLimits are the limits in a row.
+func rowLimits(row store.Sandbox) driver.Limits {
+	return driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs}
 }
 
 // retarget is the image that a sandbox, prepared for another, is to be restored
@@ -269,7 +303,7 @@ func (m *Manager) newRow(t Template) store.Sandbox {
 func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 	now := m.cfg.Now()
 	row.State, row.Owner = store.Creating, w.owner
-	row.CPU, row.MemoryMB, row.DiskMB = w.cpu, w.memoryMB, w.diskMB
+	row.CPU, row.MemoryMB, row.DiskMB, row.PIDs = w.limits.CPU, w.limits.MemoryMB, w.limits.DiskMB, w.limits.PIDs
 	row.Metadata, row.TTL, row.IdleTimeout, row.Persistent = w.metadata, w.ttl, w.idle, w.persistent
 	if w.image != nil {
 		row.FromSnapshot, row.ForkedFrom, row.Generation = w.image.snapshot, w.image.parent, w.image.generation+1
@@ -333,7 +367,7 @@ func (m *Manager) listenAs(b *box, generation int) (*guest.Listener, error) {
 func (m *Manager) driverSpec(row store.Sandbox, t Template, snapshot string) driver.Spec {
 	return driver.Spec{
 		ID: row.ID, Hostname: row.ID, Rootfs: t.Rootfs, Snapshot: snapshot, LinkDir: m.linkDir(row.ID), Programs: t.Programs,
-		DiskMB: row.DiskMB, Limits: driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs},
+		DiskMB: row.DiskMB, Limits: rowLimits(row),
 	}
 }
 
@@ -399,7 +433,10 @@ func (m *Manager) introduce(ctx context.Context, b *box, client *guest.Client, t
 func (m *Manager) assignIntroduced(ctx context.Context, b *box, client *guest.Client, w wish) error {
 	req := identity(b.get(), w.template)
 	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
-	req.Hostname, req.MachineID, req.PIDs = "", "", 0 // as they are
+	req.Hostname, req.MachineID = "", "" // as they are
+	if w.limits.PIDs == w.template.PIDs {
+		req.PIDs = 0 // as well
+	}
 	return m.tell(ctx, b, client, req)
 }
 

@@ -126,7 +126,7 @@ func (m *Manager) finish(ctx context.Context, b *box, e ending) error {
 	m.pool.remove(b)
 	m.mu.Unlock()
 	if b.leavePlace() {
-		m.leavePlace(row.Owner)
+		m.leavePlace(row.Owner, rowLimits(row))
 	}
 	m.wakePools()
 	return nil

@@ -116,7 +116,7 @@ func ours(err error, words string) error {
 	var inner *fault.Error
 	if errors.As(err, &inner) {
 		switch inner.Field {
-		case "cpu", "memory_mb", "disk_mb": // a limit that this driver cannot give
+		case "cpu", "memory_mb", "disk_mb", "pids": // a limit that this driver cannot give
 			return inner
 		}
 		e.Hint = inner.Hint

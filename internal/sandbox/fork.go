@@ -77,7 +77,7 @@ func (m *Manager) fork(ctx context.Context, owner, id string, req api.ForkReques
 	}
 	out := api.Fork{TreeID: tree, ParentID: row.ID, At: m.cfg.Now()}
 	w := wish{
-		owner: row.Owner, template: t, ttl: ttl, idle: row.IdleTimeout, cpu: row.CPU, memoryMB: row.MemoryMB, diskMB: row.DiskMB,
+		owner: row.Owner, template: t, ttl: ttl, idle: row.IdleTimeout, limits: rowLimits(row),
 		envs: req.Envs, reseed: req.Reseed == nil || *req.Reseed, image: img, release: func() {},
 	}
 	children, errs := m.copies(ctx, w, count, func(i int) map[string]string { return forkLabels(row, req, tree, i) })

@@ -83,22 +83,26 @@ type Config struct {
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h
 
-	MaxCPU      float64 // cores a create may ask for; those of the host
-	MaxMemoryMB int     // 32768
-	MaxDiskMB   int     // 102400
+	// The most that a create may ask for. 0: what the host has; of processes, 32768.
+	MaxCPU      float64 // cores
+	MaxMemoryMB int
+	MaxDiskMB   int
+	MaxPIDs     int
 
-	MaxSandboxes  int           // 500; of users, those in the pools not counted
-	MaxPerOwner   int           // as many as MaxSandboxes; sandboxes of one owner
+	MaxSandboxes  int           // of users, those in the pools not counted; 0: no such limit
+	MaxPerOwner   int           // of one owner; 0: no such limit
 	MaxQueue      int           // 1000 creates that wait
 	QueueTimeout  time.Duration // 60 s that a create waits for its turn
 	CreateTimeout time.Duration // 60 s for the work of one create
 	Concurrency   int           // creates in progress at once; the number of CPUs, at least 2
 
-	MinFreeMB       int                   // 512; memory of the host that creates leave alone
-	SandboxMB       int                   // 160; what a sandbox is expected to use of the host at first
-	MemoryAvailable func() (int64, error) // bytes; reads /proc/meminfo
+	MinFreeMB       int                      // memory of the host that creates leave alone; 0: none
+	SandboxMB       int                      // 160; what a sandbox is expected to use of the host at first
+	Overcommit      Overcommit               // how much may be promised
+	MemoryAvailable func() (int64, error)    // bytes; reads /proc/meminfo
+	Capacity        func() (Capacity, error) // looks at the host
 
-	MinFreeDiskMB int                   // 512; space that creates leave alone on the disk of RunDir
+	MinFreeDiskMB int                   // 0: none; space that creates leave alone on the disk of RunDir
 	DiskAvailable func() (int64, error) // bytes; asks the file system
 
 	Pool       map[string]PoolSize // by template name
@@ -106,10 +110,16 @@ type Config struct {
 	SweepEvery time.Duration       // 1 s
 	Retention  time.Duration       // 24 h that the record of an ended sandbox is kept
 	LinkWait   time.Duration       // 10 s that a call waits for a guest that redials
+	LookEvery  time.Duration       // 2 s between looks at whether sandboxes that are used met their limits
 
 	SettleTime    time.Duration // 10 s that a snapshot or a fork waits for running cells
 	HibernatedFor time.Duration // 30 days after which a hibernated sandbox is ended
 }
+
+// Overcommit is how many times of what the host has all limits of sandboxes
+// may add up to. 1: each can use its whole limit at the same time; 0: they are
+// not added up.
+type Overcommit struct{ CPU, Memory, Disk float64 }
 
 // PoolSize is how many sandboxes of a template are kept ready.
 type PoolSize struct {
@@ -155,28 +165,42 @@ func (c *Config) fill() error {
 	}
 	set(&c.DefaultTTL, 5*time.Minute)
 	set(&c.MaxTTL, 24*time.Hour)
-	set(&c.MaxCPU, float64(runtime.NumCPU()))
-	set(&c.MaxMemoryMB, 32<<10)
-	set(&c.MaxDiskMB, 100<<10)
-	set(&c.MaxSandboxes, 500)
-	set(&c.MaxPerOwner, c.MaxSandboxes)
+	if c.Capacity == nil {
+		c.Capacity = hostCapacity
+	}
+	set(&c.MaxPIDs, 32<<10)
 	set(&c.MaxQueue, 1000)
 	set(&c.QueueTimeout, time.Minute)
 	set(&c.CreateTimeout, time.Minute)
 	set(&c.Concurrency, max(2, runtime.NumCPU()))
-	set(&c.MinFreeMB, 512)
 	set(&c.SandboxMB, 160)
-	set(&c.MinFreeDiskMB, 512)
 	set(&c.PoolDelay, 250*time.Millisecond)
 	set(&c.SweepEvery, time.Second)
 	set(&c.Retention, 24*time.Hour)
 	set(&c.LinkWait, 10*time.Second)
+	set(&c.LookEvery, 2*time.Second)
 	set(&c.SettleTime, 10*time.Second)
 	set(&c.HibernatedFor, 30*24*time.Hour)
 	if c.ImageDir == "" {
 		c.ImageDir = filepath.Join(filepath.Dir(c.RunDir), "images")
 	}
 	c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
+	return nil
+}
+
+// fillBounds sets the bounds of limits that are left to the host.
+func (c *Config) fillBounds() error {
+	have, err := c.Capacity()
+	if err != nil {
+		return fmt.Errorf("reading what the host has: %w", err)
+	}
+	free, err := c.DiskAvailable()
+	if err != nil {
+		return fmt.Errorf("reading how much of the disk is free: %w", err)
+	}
+	set(&c.MaxCPU, have.CPU)
+	set(&c.MaxMemoryMB, max(minMemoryMB, have.MemoryMB-c.MinFreeMB))
+	set(&c.MaxDiskMB, max(minDiskMB, int(free>>20)-c.MinFreeDiskMB))
 	return nil
 }
 
@@ -205,7 +229,8 @@ type Manager struct {
 
 	mu      sync.Mutex
 	boxes   map[string]*box // everything that exists on this host, by id
-	places  map[string]int  // taken of MaxSandboxes, by owner
+	places  map[string]int  // sandboxes of users, by owner; see takePlace
+	given   driver.Limits   // all of theirs together
 	pool    pool
 	closed  bool
 	created time.Time // when the last create ended
@@ -224,6 +249,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err := os.MkdirAll(cfg.ImageDir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder for the images: %w", err)
+	}
+	if err := cfg.fillBounds(); err != nil {
+		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
 	clock := newClock(cfg.Now, cfg.Elapsed)
@@ -264,6 +292,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { m.fillPools(ctx) })
 	loops.Go(func() { m.sweepLoop(ctx) })
+	loops.Go(func() { m.lookLoop(ctx) })
 	loops.Wait()
 	return nil
 }

@@ -129,7 +129,9 @@ func (r *rig) start() {
 	}
 	cfg := sandbox.Config{
 		Driver: fake.New(r.host), Store: st, Templates: r.tmpls, Now: r.clock.Now, Elapsed: r.clock.Elapsed, RunDir: filepath.Join(r.dir, "run"), Journal: r,
-		MemoryAvailable: plenty, DiskAvailable: plenty, PoolDelay: time.Millisecond, SweepEvery: time.Hour, MaxCPU: 8, Logger: logger(r.t),
+		MinFreeMB: 512, MinFreeDiskMB: 512, LookEvery: time.Hour,
+		MemoryAvailable: plenty, DiskAvailable: plenty, PoolDelay: time.Millisecond, SweepEvery: time.Hour, Logger: logger(r.t),
+		Capacity: func() (sandbox.Capacity, error) { return sandbox.Capacity{CPU: 8, MemoryMB: 32 << 10}, nil },
 	}
 	if r.change != nil {
 		r.change(&cfg)
@@ -307,7 +309,11 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		{api.CreateSandboxRequest{CPU: ptr(-1.0)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{CPU: ptr(1e9)}, api.CodeInvalid, "cpu"},
 		{api.CreateSandboxRequest{MemoryMB: ptr(1)}, api.CodeInvalid, "memory_mb"},
+		{api.CreateSandboxRequest{MemoryMB: ptr(33 << 10)}, api.CodeInvalid, "memory_mb"},
 		{api.CreateSandboxRequest{DiskMB: ptr(-1)}, api.CodeInvalid, "disk_mb"},
+		{api.CreateSandboxRequest{DiskMB: ptr(201 << 10)}, api.CodeInvalid, "disk_mb"},
+		{api.CreateSandboxRequest{PIDs: ptr(15)}, api.CodeInvalid, "pids"},
+		{api.CreateSandboxRequest{PIDs: ptr(32769)}, api.CodeInvalid, "pids"},
 		{api.CreateSandboxRequest{Envs: map[string]string{"A=B": ""}}, api.CodeInvalid, "envs"},
 		{api.CreateSandboxRequest{Envs: map[string]string{"A": "\x00"}}, api.CodeInvalid, "envs.A"},
 		{api.CreateSandboxRequest{Metadata: map[string]string{"": "x"}}, api.CodeInvalid, "metadata"},
@@ -362,10 +368,10 @@ func TestPoolIsClaimedAndRefilled(t *testing.T) {
 	if r.host.Restores() != before+1 {
 		t.Errorf("%d restores for one claim", r.host.Restores()-before)
 	}
-	if other := r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}); other.BootMode != "cold" || other.MemoryMB != 1024 {
+	if other := r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}); other.BootMode != "pool" || other.MemoryMB != 1024 {
 		t.Errorf("with other limits: %+v", other)
 	}
-	if cpu := r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}); cpu.BootMode != "prepared" || cpu.CPU != 2 {
+	if cpu := r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}); cpu.BootMode != "cold" || cpu.CPU != 2 {
 		t.Errorf("with more cores: %+v", cpu)
 	}
 }
@@ -404,7 +410,7 @@ func TestPoolYieldsToUsers(t *testing.T) {
 	created := make(chan struct{})
 	go func() {
 		defer close(created)
-		r.create(api.CreateSandboxRequest{MemoryMB: ptr(1024)}) // not from the pool
+		r.create(api.CreateSandboxRequest{CPU: ptr(2.0)}) // not from the pool
 	}()
 	<-entered
 	before := yields.n.Load()
@@ -746,6 +752,10 @@ func TestEndAll(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
 	running, paused, gone := r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{}), r.create(api.CreateSandboxRequest{})
+	asleep := r.create(api.CreateSandboxRequest{Persistent: true})
+	if err := r.Hibernate(ctx, "ann", asleep.ID, api.CarryRequest{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Pause(ctx, "ann", paused.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -770,14 +780,22 @@ func TestEndAll(t *testing.T) {
 	if err != nil || !slices.Equal(ended, want) {
 		t.Errorf("ended %q, %v; want %q", ended, err, want)
 	}
-	r.store = st
-	r.clean()
+	if ids := r.host.IDs(); len(ids) > 0 {
+		t.Errorf("still on the host: %q", ids)
+	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	// The next daemon starts with nothing, and knows why.
+	// The next daemon starts with what slept, and knows why there is no more.
 	r.start()
+	if _, _, err := r.Guest(ctx, "ann", asleep.ID); err != nil {
+		t.Errorf("what slept does not wake up: %v", err)
+	}
+	if err := r.Kill(ctx, "ann", asleep.ID); err != nil {
+		t.Error(err)
+	}
+	r.clean()
 	if _, err := r.Get(ctx, "ann", running.ID); !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("%v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -268,7 +267,7 @@ func (m *Manager) addRestored(ctx context.Context, t Template) error {
 	defer b.unlock()
 	ctx, cancel = b.stoppable(ctx)
 	defer cancel()
-	client, err := m.restore(ctx, b, driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, PIDs: t.PIDs}, "")
+	client, err := m.restore(ctx, b, limitsOf(t), "")
 	if err == nil {
 		err = m.introduce(ctx, b, client, t)
 	}

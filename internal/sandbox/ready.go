@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 
 	"github.com/pandastack/pandastack/internal/driver"
 )
@@ -26,7 +27,7 @@ func (m *Manager) Usable(ctx context.Context) (good, stale []string, err error) 
 	}
 	r, ok := m.cfg.Driver.(driver.Restorer)
 	for _, t := range list {
-		if ok && r.Restorable(ctx, t.Snapshot) != nil {
+		if ok && errors.Is(r.Restorable(ctx, t.Snapshot), driver.ErrStale) {
 			stale = append(stale, t.Info.Name)
 			continue
 		}

@@ -19,6 +19,7 @@ const (
 	minMemoryMB     = 128
 	minDiskMB       = 16
 	minCPU          = 0.1
+	minPIDs         = 16
 	maxPairs        = 64
 	maxPairKey      = 128
 	maxPairValue    = 4096
@@ -31,9 +32,7 @@ type wish struct {
 	owner    string
 	template Template
 	ttl      time.Duration
-	cpu      float64
-	memoryMB int
-	diskMB   int
+	limits   driver.Limits
 	metadata map[string]string
 	envs     map[string]string
 	reseed   bool
@@ -45,18 +44,26 @@ type wish struct {
 	release    func() // gives the image free
 }
 
-// fitsRestored reports whether a sandbox with the template's own limits will
-// do: of one that runs already they cannot be changed.
-func (w wish) fitsRestored() bool {
-	t := w.template.Info
-	return w.image == nil && w.fitsPrepared() && w.cpu == t.CPU
+// limitsOf are those of a sandbox whose creator names none.
+func limitsOf(t Template) driver.Limits {
+	return driver.Limits{CPU: t.Info.CPU, MemoryMB: t.Info.MemoryMB, DiskMB: t.Info.DiskMB, PIDs: t.PIDs}
 }
 
-// fitsPrepared is the same for one that is not restored yet: what it believes
-// its memory to be and the size of its disk were fixed when it was created.
-func (w wish) fitsPrepared() bool {
-	t := w.template.Info
-	return w.memoryMB == t.MemoryMB && w.diskMB == t.DiskMB
+// fitsRestored reports whether a sandbox of the pool will do that runs already:
+// it can be given the limits that are wished for, and nothing inside tells.
+func (m *Manager) fitsRestored(w wish) bool {
+	return w.image == nil && m.fitsPrepared(w)
+}
+
+// fitsPrepared is the same for one that is not restored yet, and so can still
+// be restored from another snapshot.
+func (m *Manager) fitsPrepared(w wish) bool {
+	own := limitsOf(w.template)
+	if w.limits == own {
+		return true
+	}
+	l, ok := m.cfg.Driver.(driver.Limiter)
+	return ok && l.CanLimit(own, w.limits)
 }
 
 func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {
@@ -87,11 +94,10 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	if w.template, err = m.tmpls.find(ctx, name); err != nil {
 		return w, err
 	}
-	t := w.template.Info
 	if w.template.Missing != "" {
 		return w, errMissing(w.template)
 	}
-	return m.limit(w, req, t.CPU, t.MemoryMB, t.DiskMB)
+	return m.limited(w, req, limitsOf(w.template))
 }
 
 func errMissing(t Template) error {
@@ -107,7 +113,7 @@ func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSa
 		return w, err
 	}
 	if w.template, err = m.templateOf(ctx, sn.Template, sn.Digest); err == nil {
-		w, err = m.limit(w, req, sn.CPU, sn.MemoryMB, sn.DiskMB)
+		w, err = m.limited(w, req, driver.Limits{CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, PIDs: w.template.PIDs})
 	}
 	if err != nil {
 		release()
@@ -117,16 +123,19 @@ func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSa
 	return w, nil
 }
 
-// limit gives a wish its limits: those asked for, or the defaults.
-func (m *Manager) limit(w wish, req api.CreateSandboxRequest, cpu float64, memoryMB, diskMB int) (wish, error) {
+// limited gives a wish its limits: those asked for, or the defaults.
+func (m *Manager) limited(w wish, req api.CreateSandboxRequest, l driver.Limits) (wish, error) {
 	var err error
-	if w.cpu, err = within("cpu", req.CPU, cpu, minCPU, m.cfg.MaxCPU); err != nil {
+	if w.limits.CPU, err = within("cpu", req.CPU, l.CPU, minCPU, m.cfg.MaxCPU); err != nil {
 		return w, err
 	}
-	if w.memoryMB, err = within("memory_mb", req.MemoryMB, memoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
+	if w.limits.MemoryMB, err = within("memory_mb", req.MemoryMB, l.MemoryMB, minMemoryMB, m.cfg.MaxMemoryMB); err != nil {
 		return w, err
 	}
-	w.diskMB, err = within("disk_mb", req.DiskMB, diskMB, minDiskMB, m.cfg.MaxDiskMB)
+	if w.limits.DiskMB, err = within("disk_mb", req.DiskMB, l.DiskMB, minDiskMB, m.cfg.MaxDiskMB); err != nil {
+		return w, err
+	}
+	w.limits.PIDs, err = within("pids", req.PIDs, l.PIDs, minPIDs, m.cfg.MaxPIDs)
 	return w, err
 }
 
@@ -143,7 +152,8 @@ func within[T int | float64](field string, v *T, def, least, most T) (T, error) 
 		return def, nil
 	}
 	if *v < least || *v > most || math.IsNaN(float64(*v)) {
-		return 0, fault.InvalidField(field, "%s must be between %v and %v, but is %v", field, least, most, *v)
+		return 0, fault.InvalidField(field, "%s must be between %v and %v, but is %v", field, least, most, *v).
+			WithHint("leave it out for the template's own, %v", def)
 	}
 	return *v, nil
 }

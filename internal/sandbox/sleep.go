@@ -92,7 +92,7 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 		b.setRow(row)
 	}
 	if b.leavePlace() {
-		m.leavePlace(row.Owner)
+		m.leavePlace(row.Owner, rowLimits(row))
 	}
 	m.note(b, api.LifeHibernated, caller.Payload(ctx, map[string]any{"why": why, "duration_ms": time.Since(began).Milliseconds()}))
 	m.log.InfoContext(ctx, "sandbox hibernated", "sandbox", b.id, "why", why, "ms", time.Since(began).Milliseconds())
@@ -154,12 +154,12 @@ func (m *Manager) wakeUp(ctx context.Context, b *box) (err error) {
 	if !row.Persistent && !row.ExpiresAt.After(m.cfg.Now()) {
 		return fault.New(api.CodeConflict, "the time to live of sandbox %s is over, it is being ended", b.id)
 	}
-	if err := m.takePlace(row.Owner); err != nil {
+	if err := m.takePlace(row.Owner, rowLimits(row)); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			m.leavePlace(row.Owner)
+			m.leavePlace(row.Owner, rowLimits(row))
 		}
 	}()
 	waiting, giveUp := b.stoppable(ctx)
@@ -227,7 +227,7 @@ func (m *Manager) restart(ctx context.Context, b *box, row store.Sandbox, t Temp
 	if b.prepared, err = m.cfg.Driver.Prepare(ctx, m.driverSpec(row, t, dir)); err != nil {
 		return ours(err, "the sandbox could not be prepared")
 	}
-	client, err := m.restore(ctx, b, driver.Limits{CPU: row.CPU, MemoryMB: row.MemoryMB, PIDs: row.PIDs}, "")
+	client, err := m.restore(ctx, b, rowLimits(row), "")
 	if err != nil {
 		return err
 	}
@@ -487,7 +487,7 @@ func (m *Manager) sleepless(ctx context.Context, b *box) (bool, error) {
 	b.holds(nil)
 	m.unlink(b)
 	if b.leavePlace() {
-		m.leavePlace(row.Owner)
+		m.leavePlace(row.Owner, rowLimits(row))
 	}
 	if row.State == store.Running {
 		row.State, row.SleptAt = store.Hibernated, m.cfg.Now()

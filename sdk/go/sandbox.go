@@ -50,6 +50,12 @@ func (s *Sandbox) SetTTL(ctx context.Context, d time.Duration) (api.Lifecycle, e
 	return s.PatchLifecycle(ctx, api.LifecyclePatch{TTLSeconds: &n})
 }
 
+// Metrics tells what the sandbox may use and uses, and how often it met its limits.
+func (s *Sandbox) Metrics(ctx context.Context) (api.Metrics, error) {
+	var m api.Metrics
+	return m, s.client.call(ctx, http.MethodGet, s.path+"/metrics", nil, nil, &m)
+}
+
 // Pause holds the sandbox still. Its memory stays.
 func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.client.call(ctx, http.MethodPost, s.path+"/pause", nil, nil, nil)

@@ -91,6 +91,13 @@ func Run(t *testing.T, factory Factory) {
 		"LinkIsDialledAgain":  testLinkIsDialledAgain,
 		"OutOfMemory":         testOutOfMemory,
 		"OutOfDisk":           testOutOfDisk,
+		"OutOfProcesses":      testOutOfProcesses,
+		"OutOfCPU":            testOutOfCPU,
+		"OtherLimits":         testOtherLimits,
+		"LimitsInBetween":     testLimitsInBetween,
+		"LimitsTooLow":        testLimitsTooLow,
+		"LimitsOfCopies":      testLimitsOfCopies,
+		"Devices":             testDevices,
 		"CopiesAreOfOneImage": testCopies,
 	} {
 		t.Run(name, func(t *testing.T) {

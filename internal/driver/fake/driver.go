@@ -103,6 +103,25 @@ func (h *Host) End(id string, exit driver.Exit) {
 	}
 }
 
+// Uses says what a running sandbox uses from now on.
+func (h *Host) Uses(id string, s driver.Stats) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.instances[id]; i != nil {
+		i.uses = s
+	}
+}
+
+// Limits are those of a running sandbox.
+func (h *Host) Limits(id string) driver.Limits {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.instances[id]; i != nil {
+		return i.limits
+	}
+	return driver.Limits{}
+}
+
 // Guest gives the fake guest of a running sandbox, nil when there is none.
 func (h *Host) Guest(id string) *Guest {
 	h.mu.Lock()
@@ -120,6 +139,7 @@ var (
 	_ driver.Driver      = (*Driver)(nil)
 	_ driver.Snapshotter = (*Driver)(nil)
 	_ driver.Pauser      = (*Driver)(nil)
+	_ driver.Limiter     = (*Driver)(nil)
 	_ driver.Retargeter  = (*prepared)(nil)
 )
 
@@ -250,7 +270,10 @@ func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.In
 	p.used = true
 	p.host.restores++
 	life, stop := context.WithCancel(context.Background())
-	i := &instance{host: p.host, spec: p.spec, limits: limits, done: make(chan struct{}), stop: stop, life: life}
+	if limits.DiskMB == 0 {
+		limits.DiskMB = p.spec.DiskMB
+	}
+	i := &instance{host: p.host, spec: p.spec, limits: limits, uses: driver.Stats{MemoryBytes: 1 << 20, PIDs: 1, Tasks: 1}, done: make(chan struct{}), stop: stop, life: life}
 	i.guest = newGuest(i, p.image)
 	p.host.instances[p.spec.ID] = i
 	run := i.guest.run
@@ -273,7 +296,8 @@ func (p *prepared) Discard(ctx context.Context) error {
 type instance struct {
 	host   *Host
 	spec   driver.Spec
-	limits driver.Limits
+	limits driver.Limits // under host.mu
+	uses   driver.Stats  // under host.mu
 	guest  *Guest
 	life   context.Context
 	stop   context.CancelFunc
@@ -351,7 +375,37 @@ func (i *instance) Stats(ctx context.Context) (driver.Stats, error) {
 	if i.ended() {
 		return driver.Stats{}, fault.New(api.CodeNotFound, "%s has ended", i.spec.ID)
 	}
-	return driver.Stats{MemoryBytes: 1 << 20, PIDs: 1}, nil
+	i.host.mu.Lock()
+	defer i.host.mu.Unlock()
+	return i.uses, nil
+}
+
+// CanLimit lets a sandbox have any limits but another number of cores.
+func (d *Driver) CanLimit(from, to driver.Limits) bool {
+	return math.Ceil(from.CPU) == math.Ceil(to.CPU)
+}
+
+// SetLimits gives a sandbox other limits.
+func (d *Driver) SetLimits(_ context.Context, inst driver.Instance, l driver.Limits) error {
+	i, err := d.own(inst)
+	if err != nil {
+		return err
+	}
+	i.host.mu.Lock()
+	defer i.host.mu.Unlock()
+	switch {
+	case !d.CanLimit(i.limits, l):
+		return fault.InvalidField("cpu", "%v cores are not %v", l.CPU, i.limits.CPU)
+	case l.MemoryMB > 0 && int64(l.MemoryMB)<<20 < i.uses.MemoryBytes:
+		return fault.InvalidField("memory_mb", "%d MB of memory are too little", l.MemoryMB)
+	case l.DiskMB > 0 && int64(l.DiskMB)<<20 < i.uses.DiskBytes:
+		return fault.InvalidField("disk_mb", "a disk of %d MB is too little", l.DiskMB)
+	}
+	if l.DiskMB == 0 {
+		l.DiskMB = i.limits.DiskMB
+	}
+	i.limits = l
+	return nil
 }
 
 // Snapshot writes what the guest holds to a folder.

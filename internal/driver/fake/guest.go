@@ -37,6 +37,7 @@ type Guest struct {
 	conn     net.Conn
 	paused   chan struct{} // closed when it goes on; nil when not paused
 	last     int           // generation
+	short    int64         // of memory, so often
 	lines    []guestapi.LogLine
 	printed  chan struct{} // closed and replaced with every line
 }
@@ -112,6 +113,13 @@ func (g *Guest) File(path string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return string(g.files[path])
+}
+
+// ShortOfMemory says how often memory was short.
+func (g *Guest) ShortOfMemory(times int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.short = times
 }
 
 // Assigned gives what the host said after the restore.
@@ -345,7 +353,7 @@ func (g *Guest) routes() {
 		busy := slices.ContainsFunc(g.kernels(), func(k *kernel) bool { info := k.info(); return info.State == "busy" || info.Queued > 0 })
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), Busy: busy})
+		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), Busy: busy, MemoryHits: g.short})
 	})
 	handle("GET /log", g.getLog)
 	handle("POST /assign", g.assign)

@@ -89,14 +89,14 @@ func (h hierarchy) missing() []string {
 	return slices.DeleteFunc([]string{"cpu", "memory", "pids"}, func(c string) bool { return have[c] })
 }
 
-// closed is a tree in which no groups can be made, with the reason; "" if there is none.
-func (h hierarchy) closed() string {
+// closed is a tree in which no groups can be made, and why; "" if there is none.
+func (h hierarchy) closed() (root string, why error) {
 	for _, root := range h.roots {
 		if err := unix.Access(root, unix.W_OK); err != nil {
-			return fmt.Sprintf("%s: %v", root, err)
+			return root, err
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // path is the group of a sandbox, from the root of each tree.
@@ -275,6 +275,12 @@ func (h hierarchy) stats(id string) (driver.Stats, error) {
 		return s, err
 	}
 	s.CPUSeconds = float64(spent) / unit
+	held, unit := "throttled_time", 1e9
+	if h.unified {
+		held, unit = "throttled_usec", 1e6
+	}
+	cpuStat := filepath.Join(h.dir("cpu", id), "cpu.stat")
+	s.Throttled, s.ThrottledSeconds = field(cpuStat, "nr_throttled"), float64(field(cpuStat, held))/unit
 	pids, err := number(filepath.Join(h.dir("pids", id), "pids.current"))
 	s.PIDs = int(pids)
 	return s, err

@@ -132,8 +132,8 @@ func (d *Driver) checkCgroups() driver.Check {
 	if missing := d.cgroups.missing(); len(missing) > 0 {
 		return driver.Failed("cgroups", "mount the controllers, or enable them on the kernel's command line (cgroup_enable=memory)", "%s without %s, so limits would not hold", kind, strings.Join(missing, ", "))
 	}
-	if closed := d.cgroups.closed(); closed != "" {
-		return driver.Failed("cgroups", "mount -o remount,rw "+cgroupMount+"; a container needs the host's cgroups, writable", "no groups can be made in %s", closed)
+	if root, why := d.cgroups.closed(); why != nil {
+		return driver.Failed("cgroups", "mount -o remount,rw "+root+"; a container needs the host's cgroups, writable", "no groups can be made in %s: %v", root, why)
 	}
 	return driver.Passed("cgroups", "%s", kind)
 }
@@ -183,23 +183,8 @@ func (d *Driver) checkStart(ctx context.Context) driver.Check {
 		var e *fault.Error
 		if errors.As(err, &e) && e.Hint != "" {
 			fix = e.Hint
-		} else if over := coverProc("/proc/self/mountinfo"); len(over) > 0 {
-			fix = fmt.Sprintf("take away what is mounted over parts of /proc (%s): the kernel then lets no sandbox have a /proc of its own. "+
-				"A service must not set ProtectKernelTunables, ProtectKernelLogs, ProtectProc; a container needs an unmasked /proc", strings.Join(over, ", "))
 		}
 		return driver.Failed(name, fix, "a sandbox cannot be made: %v", err)
 	}
 	return driver.Passed(name, "one was made and removed in %d ms", time.Since(began).Milliseconds())
-}
-
-// coverProc gives what is mounted over parts of /proc, from a mountinfo file.
-func coverProc(file string) (over []string) {
-	data, _ := os.ReadFile(file) // without /proc there are worse troubles
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) > 4 && strings.HasPrefix(f[4], "/proc/") && f[4] != "/proc/sys/fs/binfmt_misc" {
-			over = append(over, f[4])
-		}
-	}
-	return over
 }

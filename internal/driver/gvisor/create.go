@@ -47,10 +47,6 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared
 	if err := d.validate(driver.BootSpec{Spec: spec}); err != nil {
 		return nil, err
 	}
-	if spec.DiskMB != saved.DiskMB { // the sentry restores the quota with the layer
-		return nil, fault.InvalidField("disk_mb", "sandboxes from this snapshot have a disk of %d MB, not %d", saved.DiskMB, spec.DiskMB).
-			WithHint("leave disk_mb out, or build a template with another size")
-	}
 	b, err := d.create(ctx, driver.BootSpec{Spec: spec}, d.prepares)
 	if err != nil {
 		return nil, err
@@ -69,8 +65,8 @@ func (p *prepared) RestoreFrom(ctx context.Context, snapshot string, limits driv
 	if err != nil {
 		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
 	}
-	if saved.DiskMB != p.box.DiskMB {
-		return nil, fault.InvalidField("disk_mb", "the snapshot has a disk of %d MB, not %d", saved.DiskMB, p.box.DiskMB)
+	if limits.DiskMB == 0 {
+		limits.DiskMB = saved.DiskMB
 	}
 	return p.restore(ctx, snapshot, limits)
 }
@@ -82,6 +78,9 @@ func (p *prepared) restore(ctx context.Context, snapshot string, limits driver.L
 		return nil, fault.New("conflict", "sandbox %s was restored or discarded before", p.box.ID)
 	}
 	p.used = true
+	if limits.DiskMB == 0 {
+		limits.DiskMB = p.box.DiskMB // the sentry has that of the snapshot, from which it may differ
+	}
 	inst, err := p.d.launch(ctx, p.box, limits, p.d.restores,
 		"restore", "--detach", "--bundle="+p.box.dir, "--image-path="+snapshot, p.box.ID)
 	if err != nil {
@@ -117,7 +116,12 @@ func (d *Driver) Boot(ctx context.Context, spec driver.BootSpec) (driver.Instanc
 	if err != nil {
 		return nil, err
 	}
-	inst, err := d.launch(ctx, b, spec.Limits, d.restores, "start", b.ID)
+	limits := spec.Limits
+	limits.DiskMB = spec.DiskMB
+	if spec.Writable {
+		limits.DiskMB = 0 // it has no layer
+	}
+	inst, err := d.launch(ctx, b, limits, d.restores, "start", b.ID)
 	if err != nil {
 		return nil, fmt.Errorf("boot sandbox %s: %w", b.ID, err)
 	}
@@ -175,7 +179,7 @@ func (d *Driver) validate(s driver.BootSpec) error {
 	switch l := s.Limits; {
 	case l.CPU < 0 || math.IsNaN(l.CPU) || math.IsInf(l.CPU, 0):
 		return fault.InvalidField("cpu", "%v cores are not a limit", l.CPU)
-	case l.MemoryMB < 0 || l.PIDs < 0 || s.DiskMB < 0:
+	case l.MemoryMB < 0 || l.PIDs < 0 || s.DiskMB < 0 || l.DiskMB < 0:
 		return fault.InvalidField("limits", "a limit is negative: memory %d MB, processes %d, disk %d MB", l.MemoryMB, l.PIDs, s.DiskMB)
 	}
 	return nil
@@ -231,10 +235,7 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 	// The sentry takes the number of cores and the size of memory that it shows
 	// from the limits it starts under, and never less than two cores; so it starts
 	// under whole cores, and at full speed.
-	start := driver.Limits{MemoryMB: spec.Limits.MemoryMB}
-	if spec.Limits.CPU > 0 {
-		start.CPU = max(2, math.Ceil(spec.Limits.CPU))
-	}
+	start := driver.Limits{MemoryMB: spec.Limits.MemoryMB, CPU: shownCores(spec.Limits.CPU)}
 	if err := d.cgroups.set(b.ID, start); err != nil {
 		return nil, err
 	}
@@ -253,6 +254,14 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 		return nil, err
 	}
 	return b, b.save()
+}
+
+// shownCores is how many cores a sandbox shows under a limit; 0: those of the host.
+func shownCores(limit float64) float64 {
+	if limit <= 0 {
+		return 0
+	}
+	return max(2, math.Ceil(limit))
 }
 
 // identify finds the processes of a sandbox that runsc has made.
@@ -316,6 +325,7 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 		}
 		return nil, err
 	}
+	b.Limits = limits
 	if err := d.cgroups.set(b.ID, driver.Limits{MemoryMB: limits.MemoryMB}); err != nil {
 		return nil, err
 	}
@@ -333,20 +343,46 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 			return nil, d.explain(b, err)
 		}
 	}
-	if err := d.cgroups.set(b.ID, limits); err != nil {
-		return nil, err
+	if err := d.limit(ctx, b, limits); err != nil {
+		if _, over := d.finished(b); !over { // a program so short that nobody is left to be told
+			return nil, d.explain(b, err)
+		}
 	}
-	b.Limits, b.Running = limits, true
+	b.Running = true
 	if err := b.save(); err != nil {
 		return nil, err
 	}
 	return d.watch(b, procs), nil
 }
 
+// limit makes limits hold in a sandbox that runs, and notes them in its box,
+// which the caller saves.
+func (d *Driver) limit(ctx context.Context, b *box, l driver.Limits) error {
+	if err := d.sentryLimits(ctx, b.ID, l); err != nil {
+		if errors.Is(err, fault.Invalid) {
+			e := fault.Wrap(err, "invalid", "a disk of %d MB is too little for what is on it", l.DiskMB).WithHint("ask for more with disk_mb, or leave it out")
+			e.Field = "disk_mb"
+			return e
+		}
+		return err
+	}
+	if err := d.cgroups.set(b.ID, l); err != nil {
+		return err
+	}
+	if l.DiskMB > 0 {
+		b.DiskMB = l.DiskMB
+	}
+	b.Limits = l
+	return nil
+}
+
 // explain adds the kind to an error that has a known cause.
 func (d *Driver) explain(b *box, err error) error {
 	if d.cgroups.oomKills(b.ID) > 0 {
-		return fault.Wrap(err, "invalid", "%d MB of memory are too little for the snapshot", b.Limits.MemoryMB)
+		e := fault.Wrap(err, "invalid", "%d MB of memory are too little for what the snapshot holds", b.Limits.MemoryMB).
+			WithHint("ask for more with memory_mb, or leave it out")
+		e.Field = "memory_mb"
+		return e
 	}
 	if strings.Contains(err.Error(), "no space left on device") {
 		return fault.Wrap(err, "no_space", "the disk of the host is full")

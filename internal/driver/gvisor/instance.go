@@ -199,15 +199,6 @@ func (i *Instance) Stop(ctx context.Context) error {
 	return i.d.clear(ctx, i.box.ID)
 }
 
-// Stats implements driver.Instance.
-func (i *Instance) Stats(context.Context) (driver.Stats, error) {
-	s, err := i.d.cgroups.stats(i.box.ID)
-	if errors.Is(err, os.ErrNotExist) {
-		return s, fault.Wrap(err, "not_found", "sandbox %s is gone", i.box.ID)
-	}
-	return s, err
-}
-
 // owned is the handle behind a driver.Instance, if it is one of this driver and runs.
 func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
 	i, ok := inst.(*Instance)

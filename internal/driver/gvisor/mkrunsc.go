@@ -7,10 +7,16 @@
 // gVisor's own, computed by its own code: what it finds for these options and
 // registers at start is what it would have found then.
 //
+// It also adds the files in the folder added to gVisor's packages, with which
+// limits can be changed and looked at while a sandbox runs, and changes a few
+// lines, each of which must be found exactly once: see edits.
+//
 //	CGO_ENABLED=0 go run -trimpath internal/driver/gvisor/mkrunsc.go -o bin/runsc
 package main
 
 import (
+	"bytes"
+	"embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -120,7 +126,7 @@ func build(out, arch string) error {
 		}
 		replace[filepath.Join(module, pkg, "registered.go")] = path
 	}
-	if err := smallCopies(dir, module, replace); err != nil {
+	if err := change(dir, module, replace); err != nil {
 		return err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
@@ -145,23 +151,75 @@ func build(out, arch string) error {
 // copyUnit is how much a write to memory that is shared after a fork copies.
 const copyUnit = 512 << 10
 
-// smallCopies changes how much of a forked process's memory a write copies.
-// gVisor copies the 2 MiB around it, and so nearly all that an interpreter
-// has, since reference counts lie everywhere.
-func smallCopies(dir, module string, replace map[string]string) error {
-	const old = "copyAR = pseg.Range().Intersect(hugeMaskAR)\n"
-	file := filepath.Join(module, "pkg/sentry/mm/pma.go")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
+//go:embed added/*.go
+var added embed.FS
+
+// additions are files that are added to gVisor's packages.
+var additions = map[string]string{
+	"added/boot.go":    "runsc/boot",
+	"added/kernel.go":  "pkg/sentry/kernel",
+	"added/overlay.go": "pkg/sentry/fsimpl/overlay",
+	"added/tmpfs.go":   "pkg/sentry/fsimpl/tmpfs",
+}
+
+// edit changes a text in one of gVisor's files, which must be there once.
+type edit struct{ file, from, to string }
+
+var edits = []edit{
+	// How much of a forked process's memory a write copies. gVisor copies the 2 MiB
+	// around it, and so nearly all that an interpreter has, since reference counts
+	// lie everywhere.
+	{"pkg/sentry/mm/pma.go",
+		"copyAR = pseg.Range().Intersect(hugeMaskAR)\n",
+		fmt.Sprintf("copyAR = pseg.Range().Intersect(hostarch.AddrRange{Start: ar.Start &^ (%[1]d - 1), End: (ar.End + %[1]d - 1) &^ (%[1]d - 1)})\n", copyUnit)},
+	// The file system at /dev holds devices and links. Its size is half the host's
+	// memory otherwise, whatever the description says.
+	{"pkg/sentry/fsimpl/dev/dev.go", `"mode=0755",`, `"mode=0755,size=4m,nr_inodes=4096",`},
+	// Writes that a full file system refuses are counted.
+	{"pkg/sentry/fsimpl/tmpfs/tmpfs.go", "pagesUsed atomicbitops.Uint64\n", "pagesUsed atomicbitops.Uint64\n\n\trefused atomicbitops.Uint64 `state:\"nosave\"`\n"},
+	{"pkg/sentry/fsimpl/tmpfs/filesystem.go",
+		"\t\tif fs.maxSizeInPages <= pagesUsed {\n\t\t\treturn 0\n", "\t\tif fs.maxSizeInPages <= pagesUsed {\n\t\t\tfs.refused.Add(1)\n\t\t\treturn 0\n"},
+	{"pkg/sentry/fsimpl/tmpfs/filesystem.go",
+		"\t\tif fs.maxSizeInPages <= pagesUsed {\n\t\t\treturn false\n", "\t\tif fs.maxSizeInPages <= pagesUsed {\n\t\t\tfs.refused.Add(1)\n\t\t\treturn false\n"},
+	{"pkg/sentry/fsimpl/tmpfs/filesystem.go",
+		"\t\tif pagesFree < pagesInc {\n\t\t\treturn false\n", "\t\tif pagesFree < pagesInc {\n\t\t\tfs.refused.Add(1)\n\t\t\treturn false\n"},
+	// So are processes that the limit of processes refuses.
+	{"pkg/sentry/kernel/kernel.go",
+		"\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\treturn linuxerr.EAGAIN\n", "\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\ttasksRefused.Add(1)\n\t\treturn linuxerr.EAGAIN\n"},
+}
+
+// change makes the changed and added files, and says in replace where they
+// stand for gVisor's own.
+func change(dir, module string, replace map[string]string) error {
+	texts := map[string][]byte{}
+	for _, e := range edits {
+		text, ok := texts[e.file]
+		if !ok {
+			var err error
+			if text, err = os.ReadFile(filepath.Join(module, e.file)); err != nil {
+				return err
+			}
+		}
+		if n := bytes.Count(text, []byte(e.from)); n != 1 {
+			return fmt.Errorf("%s has %q %d times, not once", e.file, e.from, n)
+		}
+		texts[e.file] = bytes.Replace(text, []byte(e.from), []byte(e.to), 1)
 	}
-	if n := strings.Count(string(text), old); n != 1 {
-		return fmt.Errorf("%s has the line that says how much a write copies %d times, not once", file, n)
+	for name, pkg := range additions {
+		text, err := added.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		texts[filepath.Join(pkg, "pandastack.go")] = bytes.TrimPrefix(text, []byte("//go:build ignore\n"))
 	}
-	changed := strings.Replace(string(text), old, fmt.Sprintf(
-		"copyAR = pseg.Range().Intersect(hostarch.AddrRange{Start: ar.Start &^ (%[1]d - 1), End: (ar.End + %[1]d - 1) &^ (%[1]d - 1)})\n", copyUnit), 1)
-	replace[file] = filepath.Join(dir, "pma.go")
-	return os.WriteFile(replace[file], []byte(changed), 0o600)
+	for file, text := range texts {
+		path := filepath.Join(dir, strings.ReplaceAll(file, "/", "-"))
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return err
+		}
+		replace[filepath.Join(module, file)] = path
+	}
+	return nil
 }
 
 // link makes the gVisor module appear at a path outside the module cache, where

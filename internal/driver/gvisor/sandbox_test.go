@@ -297,16 +297,6 @@ func TestGoferKilled(t *testing.T) {
 	}
 }
 
-func TestDiskIsThatOfTheSnapshot(t *testing.T) {
-	f := newFixture(t)
-	s := f.Spec
-	s.ID, s.LinkDir, s.DiskMB = "disk", drivertest.Dir(t), diskMB+1
-	var invalid *fault.Error
-	if _, err := f.Driver.Prepare(context.Background(), s); !errors.As(err, &invalid) || invalid.Field != "disk_mb" {
-		t.Errorf("another disk than that of the snapshot: %v", err)
-	}
-}
-
 func TestUnreachable(t *testing.T) {
 	f := newFixture(t)
 	s := f.Spec

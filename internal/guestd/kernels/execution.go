@@ -81,6 +81,13 @@ func (ex *Execution) frame(f frame) {
 	}
 }
 
+// ranShort reports whether it ended with a MemoryError.
+func (ex *Execution) ranShort() bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.end != nil && ex.end.ErrorName == "MemoryError"
+}
+
 // begin tells that the cell starts, as number count of its context. The
 // interpreter that it is about to be sent to is idle.
 func (ex *Execution) begin(count int, note string) {

@@ -80,6 +80,7 @@ type Manager struct {
 	ended    []endedExecution // oldest first
 	keptSize int              // of their output
 	outputs  int
+	short    int64 // cells that got a MemoryError
 	creating int
 	last     time.Time // of anything that a user waited for
 	limits   Limits
@@ -588,6 +589,9 @@ func (m *Manager) finished(ex *Execution, c *Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ex.code = ""
+	if ex.ranShort() {
+		m.short++
+	}
 	size := ex.Log.Size()
 	m.ended = append(m.ended, endedExecution{ex, c, size})
 	m.keptSize += size
@@ -599,6 +603,13 @@ func (m *Manager) finished(ex *Execution, c *Context) {
 		delete(old.c.execs, old.ex.ID)
 		old.c.mu.Unlock()
 	}
+}
+
+// Short counts the cells that got a MemoryError.
+func (m *Manager) Short() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.short
 }
 
 // Victim is a context that could be ended to free memory.

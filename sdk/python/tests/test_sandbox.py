@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from fake_server import KEY, answer
+from fake_server import KEY, SANDBOX, answer
 from surfaces import Surface
 
 from pandastack import (
@@ -36,6 +36,8 @@ def test_create_sends_what_was_said_and_nothing_else(surface: Surface) -> None:
         envs={"X": "1"},
         cpu=0.5,
         memory_mb=512,
+        disk_mb=100,
+        pids=64,
         persistent=True,
         reseed=False,
         api_url=surface.server.url + "/",
@@ -49,6 +51,8 @@ def test_create_sends_what_was_said_and_nothing_else(surface: Surface) -> None:
         "envs": {"X": "1"},
         "cpu": 0.5,
         "memory_mb": 512,
+        "disk_mb": 100,
+        "pids": 64,
         "persistent": True,
         "reseed": False,
     }
@@ -80,6 +84,9 @@ def test_the_default_template_and_a_snapshot_instead(surface: Surface) -> None:
         ({"envs": {1: "a"}}, TypeError),
         ({"cpu": 0}, ValueError),
         ({"memory_mb": "512"}, TypeError),
+        ({"disk_mb": 0}, ValueError),
+        ({"pids": 0}, ValueError),
+        ({"pids": 64.0}, TypeError),
         ({"persistent": "yes"}, TypeError),
     ],
 )
@@ -139,6 +146,30 @@ def test_life(surface: Surface) -> None:
     for bad, error in ((0, ValueError), (1.5, TypeError), ("5", TypeError)):
         with pytest.raises(error):
             sb.set_ttl(bad)
+
+
+def test_use_and_limits(surface: Surface) -> None:
+    usage = {
+        "at": "2026-03-01T10:00:00Z", "cpu_percent": 12.5, "cpu_seconds": 3.5, "memory_bytes": 1 << 20, "disk_bytes": 4096, "processes": 9,
+        "limit_hits": {"cpu": 1, "cpu_seconds": 0.5, "memory_mb": 2, "disk_mb": 3, "pids": 4},
+    }
+    sb = surface.sandbox()
+    assert sb.info.usage is None
+    surface.server.on("GET", ".*/sb_1", answer(200, {**SANDBOX, "pids": 512, "usage": usage}))
+    info = sb.refresh()
+    assert info.pids == 512 and info.usage.memory_bytes == 1 << 20 and info.usage.at.tzinfo == timezone.utc
+    hits = info.usage.limit_hits
+    assert (hits.cpu, hits.cpu_seconds, hits.memory_mb, hits.disk_mb, hits.pids) == (1, 0.5, 2, 3, 4)
+    metrics = {
+        "pid": 7, "uptime_seconds": 1.5, "host_cpu_percent": 12.5, "host_rss_bytes": 5, "host_vsz_bytes": 6, "threads": 8,
+        "limits": {"cpu": 0.5, "memory_mb": 512, "disk_mb": 100, "pids": 64}, "usage": usage,
+    }
+    surface.server.on("GET", ".*/metrics", answer(200, metrics))
+    m = sb.metrics()
+    assert (m.pid, m.uptime_seconds, m.host_rss_bytes, m.host_vsz_bytes, m.threads) == (7, 1.5, 5, 6, 8)
+    assert m.limits == metrics["limits"] and m.usage == info.usage and m.raw == metrics
+    surface.server.on("GET", ".*/metrics", answer(200, {"pid": 7, "threads": 8}))  # of another server
+    assert sb.metrics().usage.limit_hits.pids == 0
 
 
 def test_what_the_server_cannot_do_yet_is_said(surface: Surface) -> None:

@@ -126,6 +126,12 @@ func do(c call) (string, error) {
 			}
 		}
 		return "", nil
+	case "remove":
+		return "", os.Remove(c.Path)
+	case "statfs": // blocks and their size
+		var st unix.Statfs_t
+		err := unix.Statfs(c.Path, &st)
+		return fmt.Sprint(st.Blocks, st.Bsize), err
 	case "read":
 		data, err := os.ReadFile(c.Path)
 		return string(data), err

@@ -44,6 +44,7 @@ def create_sandbox(
     cpu: Optional[float],
     memory_mb: Optional[int],
     disk_mb: Optional[int],
+    pids: Optional[int],
     network: Any,
     secrets: Any,
     volumes: Any,
@@ -60,6 +61,7 @@ def create_sandbox(
         ("idle_timeout_seconds", idle_timeout_seconds),
         ("memory_mb", memory_mb),
         ("disk_mb", disk_mb),
+        ("pids", pids),
     ):
         if value is not None:
             body[name] = check.whole(name, value)
@@ -102,6 +104,10 @@ def kill_sandbox(sandbox_id: str) -> Request:
 
 def get_lifecycle(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id, "/lifecycle"), repeatable=True)
+
+
+def get_metrics(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/metrics"), repeatable=True)
 
 
 def set_ttl(sandbox_id: str, seconds: int) -> Request:
@@ -162,11 +168,25 @@ def ports(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id, "/ports"), repeatable=True)
 
 
-def logs(sandbox_id: str, stream: str) -> Request:
+def logs(sandbox_id: str, stream: str, follow: bool) -> Request:
     if stream not in ("stdout", "stderr", "both"):
         raise ValueError(f"stream must be 'stdout', 'stderr' or 'both', not {stream!r}")
-    query: List[Any] = [("stream", stream), ("follow", "0")]
-    return Request("GET", _sandbox(sandbox_id, "/logs"), query, repeatable=True, accept="text/plain")
+    query: List[Any] = [("stream", stream), ("follow", "1" if follow else "0")]
+    request = Request("GET", _sandbox(sandbox_id, "/logs"), query, repeatable=True, accept="text/plain")
+    if follow:
+        request.read_seconds, request.accept = QUIET_SECONDS, EVENTS
+    return request
+
+
+def events(sandbox_id: Optional[str], tail: int, after: Optional[int], follow: bool) -> Request:
+    path = "/events" if sandbox_id is None else _sandbox(sandbox_id, "/events")
+    request = Request("GET", path, [("tail", str(check.whole("tail", tail, least=0)))], repeatable=True)
+    if after is not None:
+        request.query = [("after", str(check.whole("after", after, least=0)))]
+    if check.flag("follow", follow):
+        request.query.append(("follow", "1"))
+        request.read_seconds, request.accept = QUIET_SECONDS, EVENTS
+    return request
 
 
 # Commands and processes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .execution import Execution, Result, _ending
 from .records import ExecResult
@@ -92,13 +92,16 @@ class Event:
 class EventDecoder:
     """Reads server-sent events from pieces of bytes cut anywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Optional[Callable[[str, Mapping[str, Any], Optional[int]], Any]] = None) -> None:
+        """`make` makes what is given of an event's name, data and number. Default: an `Event`."""
+        self.last_id: Optional[int] = None
+        self._make = make or Event.from_wire
         self._rest = b""
         self._name = ""
         self._id: Optional[int] = None
         self._data: List[bytes] = []
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[Any]:
         """The events that this piece completes. Raises ValueError for data that is no JSON object."""
         buffered = self._rest + piece
         lines = buffered.split(b"\n")
@@ -110,7 +113,7 @@ class EventDecoder:
             if event is not None:
                 yield event
 
-    def _line(self, line: bytes) -> Optional[Event]:
+    def _line(self, line: bytes) -> Optional[Any]:
         if not line:
             return self._dispatch()
         name, _, value = line.partition(b":")
@@ -123,7 +126,7 @@ class EventDecoder:
             self._id = int(value)
         return None  # a comment, or a field that we have no use for
 
-    def _dispatch(self) -> Optional[Event]:
+    def _dispatch(self) -> Optional[Any]:
         name, data, number = self._name, self._data, self._id
         self._name, self._data, self._id = "", [], None
         if not data:
@@ -131,7 +134,8 @@ class EventDecoder:
         body = json.loads(b"\n".join(data))
         if not isinstance(body, dict):
             raise ValueError("the data of an event is no JSON object")
-        return Event.from_wire(name or "message", body, number)
+        self.last_id = self.last_id if number is None else number
+        return self._make(name or "message", body, number)
 
 
 class Capture:
@@ -249,4 +253,5 @@ class CommandAssembly:
             output_path=data.get("output_path") or None,
             reason=data.get("reason") or "exited",
             signal=data.get("signal") or None,
+            hint=data.get("hint") or None,
         )

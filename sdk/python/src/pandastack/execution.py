@@ -156,6 +156,7 @@ class Execution:
         execution_count: the cell's number in its context, None when unknown.
         truncated: True when output was left out; `stdout_dropped` and `stderr_dropped` count the bytes left out in
             the middle, `output_path` is the file in the sandbox that has the whole of it, or None.
+        results_dropped: results that were left out: too many, too large, or the server held too much output at once.
         step: how a cell that had to be stopped was: "interrupt", "terminate" or "kill"; else None.
     """
 
@@ -175,6 +176,7 @@ class Execution:
     stdout_dropped: int = 0
     stderr_dropped: int = 0
     output_path: Optional[str] = None
+    results_dropped: int = 0
     step: Optional[str] = None
 
     @property
@@ -264,6 +266,7 @@ def _ending(body: Mapping[str, Any]) -> Dict[str, Any]:
         "stdout_dropped": body.get("stdout_dropped") or 0,
         "stderr_dropped": body.get("stderr_dropped") or 0,
         "output_path": body.get("output_path") or None,
+        "results_dropped": body.get("results_dropped") or 0,
         "step": body.get("step") or None,
     }
 

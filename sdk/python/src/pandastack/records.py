@@ -11,6 +11,7 @@ __all__ = [
     "ContextInfo",
     "ExecResult",
     "FileInfo",
+    "LifeEvent",
     "Lifecycle",
     "ProcessInfo",
     "SandboxInfo",
@@ -38,6 +39,105 @@ def _time(value: Any) -> Optional[datetime]:
 
 
 @dataclass(frozen=True)
+class LimitHits:
+    """How often a sandbox met each limit, since it was created or last woke.
+
+    Attributes:
+        cpu: periods of 100 ms in which it used up its share; cpu_seconds: that its threads were held back, added up.
+        memory_mb: cells that got a MemoryError, contexts and commands that were ended for their memory or refused.
+        disk_mb: writes refused (ENOSPC).
+        pids: processes and threads refused (EAGAIN).
+    """
+
+    cpu: int = 0
+    cpu_seconds: float = 0.0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    pids: int = 0
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "LimitHits":
+        return LimitHits(
+            cpu=body.get("cpu") or 0,
+            cpu_seconds=body.get("cpu_seconds") or 0.0,
+            memory_mb=body.get("memory_mb") or 0,
+            disk_mb=body.get("disk_mb") or 0,
+            pids=body.get("pids") or 0,
+        )
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a sandbox uses.
+
+    Attributes:
+        at: when that was, an aware datetime.
+        cpu_percent: of one core, since the server's last look or the creation. cpu_seconds: since the creation.
+        memory_bytes: of the host, everything included. disk_bytes: in the writable layer.
+        processes: processes and threads inside.
+        limit_hits: how often each limit was met.
+    """
+
+    at: Optional[datetime] = None
+    cpu_percent: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    processes: int = 0
+    limit_hits: LimitHits = field(default_factory=LimitHits)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "Usage":
+        return Usage(
+            at=_time(body.get("at")),
+            cpu_percent=body.get("cpu_percent") or 0.0,
+            cpu_seconds=body.get("cpu_seconds") or 0.0,
+            memory_bytes=body.get("memory_bytes") or 0,
+            disk_bytes=body.get("disk_bytes") or 0,
+            processes=body.get("processes") or 0,
+            limit_hits=LimitHits.from_wire(body.get("limit_hits") or {}),
+        )
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a sandbox may use and uses.
+
+    Attributes:
+        pid: of the process on the host that holds it; threads, host_rss_bytes, host_vsz_bytes: of that process.
+        uptime_seconds: since its creation.
+        host_cpu_percent: of one core.
+        limits: "cpu" (cores), "memory_mb", "disk_mb" and "pids".
+        usage: what it uses of them.
+        raw: the whole answer as it came.
+    """
+
+    pid: int = 0
+    uptime_seconds: float = 0.0
+    host_cpu_percent: float = 0.0
+    host_rss_bytes: int = 0
+    host_vsz_bytes: int = 0
+    threads: int = 0
+    limits: Dict[str, float] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    raw: Dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "Metrics":
+        return Metrics(
+            pid=body.get("pid") or 0,
+            uptime_seconds=body.get("uptime_seconds") or 0.0,
+            host_cpu_percent=body.get("host_cpu_percent") or 0.0,
+            host_rss_bytes=body.get("host_rss_bytes") or 0,
+            host_vsz_bytes=body.get("host_vsz_bytes") or 0,
+            threads=body.get("threads") or 0,
+            limits=dict(body.get("limits") or {}),
+            usage=Usage.from_wire(body.get("usage") or {}),
+            raw=dict(body),
+        )
+
+
+@dataclass(frozen=True)
 class SandboxInfo:
     """A sandbox as the server last described it.
 
@@ -46,7 +146,8 @@ class SandboxInfo:
         template: the template it was made from.
         status: "creating", "running", "paused", "hibernated", "stopping", "deleted" or "failed".
         metadata: the strings it was created with.
-        cpu: cores. memory_mb, disk_mb: limits in MiB; `disk_mb` bounds what it may write.
+        cpu: cores. memory_mb, disk_mb: limits in MiB; `disk_mb` bounds what it may write. pids: processes and threads.
+        usage: what it uses of them, after `Sandbox.get` and `refresh` while it lives, else None.
         persistent: hibernate instead of kill when its time is up.
         ttl_seconds: its budget, from creation or the last `set_ttl`.
         idle_timeout_seconds: hibernates when nobody called for so long, None for never.
@@ -67,6 +168,8 @@ class SandboxInfo:
     cpu: Optional[float] = None
     memory_mb: Optional[int] = None
     disk_mb: Optional[int] = None
+    pids: Optional[int] = None
+    usage: Optional[Usage] = None
     persistent: bool = False
     ttl_seconds: Optional[int] = None
     idle_timeout_seconds: Optional[int] = None
@@ -91,6 +194,8 @@ class SandboxInfo:
             cpu=body.get("cpu"),
             memory_mb=body.get("memory_mb"),
             disk_mb=body.get("disk_mb"),
+            pids=body.get("pids"),
+            usage=Usage.from_wire(body["usage"]) if body.get("usage") else None,
             persistent=bool(body.get("persistent")),
             ttl_seconds=body.get("ttl_seconds"),
             idle_timeout_seconds=body.get("idle_timeout_seconds") or None,
@@ -133,6 +238,36 @@ class Lifecycle:
             persistent=bool(body.get("persistent")),
             idle_seconds=body.get("idle_seconds") or 0.0,
             expires_at=_time(body.get("expires_at")),
+        )
+
+
+@dataclass(frozen=True)
+class LifeEvent:
+    """Something that happened to a sandbox or to the server.
+
+    Attributes:
+        id: rises, with gaps; ``after=id`` goes on behind it.
+        time: an aware datetime, None when unknown.
+        sandbox_id: "" for an event of the server.
+        type: "created", "ready", "cell_ended", "link_lost", "expired", "killed", "ended" and others; new ones may
+            appear: skip what you don't know. "gap" says that events are no longer kept.
+        payload: what there is to say; the fields depend on the type.
+    """
+
+    id: int
+    time: Optional[datetime]
+    sandbox_id: str
+    type: str
+    payload: Dict[str, Any]
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "LifeEvent":
+        return LifeEvent(
+            id=body.get("id") or 0,
+            time=_time(body.get("time")),
+            sandbox_id=body.get("sandbox_id") or "",
+            type=body.get("type") or "",
+            payload=dict(body.get("payload") or {}),
         )
 
 
@@ -187,6 +322,7 @@ class ExecResult:
         duration_ms: milliseconds, None when unknown.
         truncated: True when output was left out; `stdout_dropped` and `stderr_dropped` count the bytes left out in
             the middle, `output_path` is the file in the sandbox that has the whole of it, or None.
+        hint: which limit of the sandbox is behind a bad end, in words, or None.
     """
 
     stdout: str = ""
@@ -199,6 +335,7 @@ class ExecResult:
     output_path: Optional[str] = None
     reason: str = "exited"
     signal: Optional[str] = None
+    hint: Optional[str] = None
 
     @staticmethod
     def from_wire(body: Mapping[str, Any]) -> "ExecResult":
@@ -213,6 +350,7 @@ class ExecResult:
             output_path=body.get("output_path") or None,
             reason=body.get("reason") or "exited",
             signal=body.get("signal") or None,
+            hint=body.get("hint") or None,
         )
 
 
@@ -330,7 +468,7 @@ class TemplateInfo:
     Attributes:
         name: its name. aliases: others that mean it. digest: of its recipe. description: in words.
         size_bytes: of its root filesystem.
-        cpu, memory_mb, disk_mb: what a sandbox of it gets when nothing is said.
+        cpu, memory_mb, disk_mb, pids: what a sandbox of it gets when nothing is said.
         built_at: an aware datetime, None when unknown.
         raw: the whole description as it came.
     """
@@ -343,6 +481,7 @@ class TemplateInfo:
     cpu: Optional[float] = None
     memory_mb: Optional[int] = None
     disk_mb: Optional[int] = None
+    pids: Optional[int] = None
     built_at: Optional[datetime] = None
     raw: Dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -357,6 +496,7 @@ class TemplateInfo:
             cpu=body.get("cpu"),
             memory_mb=body.get("memory_mb"),
             disk_mb=body.get("disk_mb"),
+            pids=body.get("pids"),
             built_at=_time(body.get("built_at")),
             raw=dict(body),
         )

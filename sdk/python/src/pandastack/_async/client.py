@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, AsyncIterator, Callable, Dict, List, Optional
+from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional
 
 from .. import _checks as check
 from .. import _routes as routes
@@ -14,7 +14,7 @@ from .._request import Request, Response
 from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff, Throttle
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
-from ..records import SandboxInfo, SnapshotID, TemplateInfo, Token
+from ..records import LifeEvent, SandboxInfo, SnapshotID, TemplateInfo, Token
 from .transport import AsyncStreamResponse, AsyncTransport, shared, sleep
 
 
@@ -178,6 +178,51 @@ class AsyncClient:
             await self._wait(backoff, lost)
             request = again(seen)
 
+    async def _stay_on(self, request: Request, make: Callable[[str, Mapping[str, Any], Optional[int]], Any]) -> AsyncIterator[Any]:
+        """What `make` makes of a stream's events, over broken connections, until the server ends it."""
+        backoff = self._backoff()
+        seen: Optional[int] = None
+        while True:
+            if seen is not None:
+                request.headers["Last-Event-ID"] = str(seen)
+            try:
+                async with self._stream(request) as answer:
+                    decoder = EventDecoder(make)
+                    async for piece in answer.pieces():
+                        for event in _decode(decoder, piece):
+                            seen = seen if decoder.last_id is None else decoder.last_id
+                            backoff.reset()
+                            yield event
+                return
+            except APIConnectionError as error:
+                lost: PandastackError = error
+            except CapacityError as error:
+                if seen is None:
+                    raise
+                lost = error  # the server is there but not ready yet
+            await self._wait(backoff, lost)
+
+    async def events(
+        self, tail: int = 50, *, after: Optional[int] = None, follow: bool = False
+    ) -> AsyncIterator[LifeEvent]:
+        """What happened to all sandboxes of the workspace, and to the server; the oldest first.
+
+        Args:
+            tail: so many of the last ones, at most 1000.
+            after: instead, those with a higher number than this.
+            follow: go on as they happen. A broken connection is taken up again where it broke.
+        """
+        async for event in self._life(routes.events(None, tail, after, follow), follow):
+            yield event
+
+    async def _life(self, request: Request, follow: bool) -> AsyncIterator[LifeEvent]:
+        if not follow:
+            for body in (await self._send(request)).items("events"):
+                yield LifeEvent.from_wire(body)
+            return
+        async for event in self._stay_on(request, lambda name, body, number: LifeEvent.from_wire(body)):
+            yield event
+
     async def _hold(self, throttle: Throttle, error: PandastackError) -> None:
         """Sleeps when the server asks for fewer calls a second, or raises the error."""
         pause = throttle.pause(error)
@@ -204,7 +249,7 @@ class _Renew(Exception):
     """The connection is to be opened anew."""
 
 
-def _decode(decoder: EventDecoder, piece: bytes) -> List[Event]:
+def _decode(decoder: EventDecoder, piece: bytes) -> List[Any]:
     try:
         return list(decoder.feed(piece))
     except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
 from urllib.parse import urlsplit
 
 from .. import _checks as check
@@ -11,7 +11,7 @@ from .. import _routes as routes
 from .._request import Upload
 from ..errors import NotFoundError
 from ..execution import Execution, Result
-from ..records import ContextInfo, ExecResult, Lifecycle, SandboxInfo, SnapshotID
+from ..records import ContextInfo, ExecResult, LifeEvent, Lifecycle, Metrics, SandboxInfo, SnapshotID
 from .client import AsyncClient, shared_client
 from .commands import AsyncCommands, Command
 from .context import AsyncCodeContext
@@ -52,6 +52,7 @@ class AsyncSandbox:
         cpu: Optional[float] = None,
         memory_mb: Optional[int] = None,
         disk_mb: Optional[int] = None,
+        pids: Optional[int] = None,
         network: Any = None,
         secrets: Any = None,
         volumes: Any = None,
@@ -71,8 +72,9 @@ class AsyncSandbox:
             persistent: hibernate instead of kill when its life is over.
             metadata: strings to find it by.
             envs: variables for its cells and commands.
-            cpu: cores. memory_mb, disk_mb: MiB. Default: the template's. Others than the template's own make the
-                create slower, since it misses the pool.
+            cpu: cores, 0.1 or more. memory_mb, disk_mb: MiB, 128 and 16 or more. pids: processes and threads, 16 or
+                more. Default: the template's; the server has ceilings. Only a `cpu` that shows another number of
+                cores (never fewer than 2 are shown) makes the create slower, since it misses the pool.
             network, secrets, volumes: handed to the server as they are; one that can't do it answers 400 or 501.
             reseed: make random state new; False keeps what the template had.
             idempotency_key: for 24 hours the same key with the same options stands for the same sandbox. Default: a new
@@ -99,6 +101,7 @@ class AsyncSandbox:
             cpu=cpu,
             memory_mb=memory_mb,
             disk_mb=disk_mb,
+            pids=pids,
             network=network,
             secrets=secrets,
             volumes=volumes,
@@ -118,6 +121,7 @@ class AsyncSandbox:
                 "cpu",
                 "memory_mb",
                 "disk_mb",
+                "pids",
                 "network",
                 "secrets",
                 "volumes",
@@ -323,6 +327,15 @@ class AsyncSandbox:
         """How long it has, and how long nobody has called."""
         return Lifecycle.from_wire((await self._client._send(routes.get_lifecycle(self.id))).object())
 
+    async def metrics(self) -> Metrics:
+        """What it may use and uses now, and how often it met each limit.
+
+        Raises:
+            NotFoundError: it is gone.
+            ConflictError: it is being created, or has ended.
+        """
+        return Metrics.from_wire((await self._client._send(routes.get_metrics(self.id))).object())
+
     async def pause(self) -> None:
         """Stops all in it until `resume`; memory is kept. Cells and commands are refused meanwhile (ConflictError)."""
         await self._client._send(routes.change_state(self.id, "pause"))
@@ -438,16 +451,46 @@ class AsyncSandbox:
         """`preview_url` for each of `ports`."""
         return {port: self.preview_url(port) for port in await self.ports()}
 
+    async def events(
+        self, tail: int = 50, *, after: Optional[int] = None, follow: bool = False
+    ) -> AsyncIterator[LifeEvent]:
+        """What happened to the sandbox, the oldest first; also for a while after it has ended.
+
+        Args:
+            tail: so many of the last ones, at most 1000.
+            after: instead, those with a higher number than this.
+            follow: go on as they happen, until it has ended. A broken connection is taken up again where it broke.
+
+        Raises:
+            NotFoundError: no such sandbox.
+        """
+        async for event in self._client._life(routes.events(self.id, tail, after, follow), follow):
+            yield event
+
     async def logs(self, stream: str = "both") -> str:
-        """What the sandbox itself has logged.
+        """The last lines of its console and of the log of the agent in it: at most 2000, and 256 KiB.
+
+        Args:
+            stream: "stdout", the console; "stderr", the agent's log; or "both".
+
+        Raises:
+            ConflictError: it is paused, or has ended.
+            ServerError: the agent in it is of a version that can't do it (status 501).
+        """
+        answer = await self._client._send(routes.logs(self.id, stream, False))
+        return answer.body.decode("utf-8", "replace")
+
+    async def follow_logs(self, stream: str = "both") -> AsyncIterator[str]:
+        """The lines of `logs` and those that come, without their ends, until the sandbox has ended.
 
         Args:
             stream: "stdout", "stderr" or "both".
 
-        Raises:
-            ServerError: this server can't do it (status 501).
+        Raises: as `logs`.
         """
-        return (await self._client._send(routes.logs(self.id, stream))).body.decode("utf-8", "replace")
+        request = routes.logs(self.id, stream, True)
+        async for line in self._client._stay_on(request, lambda name, body, number: str(body.get("line", ""))):
+            yield line
 
     async def __aenter__(self) -> "AsyncSandbox":
         return self
