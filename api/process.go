@@ -11,6 +11,8 @@ type ExecRequest struct {
 	Envs           map[string]string `json:"envs,omitempty"`
 	User           string            `json:"user,omitempty"` // name or uid; default root
 	Stdin          *string           `json:"stdin,omitempty"`
+	ExecutionID    string            `json:"execution_id,omitempty"` // yours, of this command alone: a caller that goes away may come back to it
+	Attach         bool              `json:"attach,omitempty"`       // it may have been started already: follow it then
 }
 
 // ExecResult is the answer of POST …/exec.

@@ -28,7 +28,7 @@ def free_port() -> int:
 class Daemon:
     """`pandastack serve` on a free port. Extra settings go in by keyword, as in the config file."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, templates: Path = TEMPLATES, under: tuple[str, ...] = (), **settings: object) -> None:
         # Short, because the path of a Unix socket holds 107 bytes.
         self.dir = Path(tempfile.mkdtemp(prefix="pst-", dir="/var/tmp"))
         self.dir.chmod(0o711)  # sandboxes are nobody on this host, and pass through
@@ -38,7 +38,10 @@ class Daemon:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = self.dir / "log"
+        self.templates = templates
+        self.under = under  # a command that runs the daemon, such as prlimit
         self.settings = settings
+        self.program: Path = BIN  # another build takes its place in tests of upgrades
         self.process: subprocess.Popen[bytes] | None = None
         self.key = ""
 
@@ -50,21 +53,22 @@ class Daemon:
                    PANDASTACK_API_URL=self.url, PANDASTACK_API_KEY=self.key)
         return env
 
-    def start(self) -> "Daemon":
+    def start(self, until: str = "readyz") -> "Daemon":
+        """Returns when it is ready, or only answers, with "healthz"."""
         env = self.env
         del env["PANDASTACK_API_URL"], env["PANDASTACK_API_KEY"]
         env.update({f"PANDASTACK_{k.upper()}": str(v) for k, v in self.settings.items()})
-        env.update(PANDASTACK_TEMPLATES_DIR=str(TEMPLATES))
+        env.update(PANDASTACK_TEMPLATES_DIR=str(self.templates))
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [BIN, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data],
+                [*self.under, self.program, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data],
                 env=env, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 120
         while True:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the daemon ended with {self.process.returncode}:\n{self.tail()}")
             try:
-                urllib.request.urlopen(f"{self.url}/readyz", timeout=5).read()
+                urllib.request.urlopen(f"{self.url}/{until}", timeout=5).read()
                 break
             except (urllib.error.URLError, OSError):
                 if time.monotonic() > deadline:

@@ -81,6 +81,9 @@ def test_reattaching_after_the_daemon_was_killed_loses_and_repeats_no_byte(own_d
                 exits.append(event.data)
 
     t, got = run_in_thread(follow)
+    ran = "echo early; echo once >> /workspace/ran; until test -e /workspace/go; do sleep 0.1; done; echo late; exit 5"
+    waiting, result = run_in_thread(lambda: sb.exec(ran, timeout_seconds=120))
+    wait_for_file(sb, "/workspace/ran")
     for lines in (300, 1500):  # twice in the middle of it
         eventually("no output comes", lambda: b"".join(out["stdout"]).count(b"\n") > lines)
         d.kill9()
@@ -95,6 +98,10 @@ def test_reattaching_after_the_daemon_was_killed_loses_and_repeats_no_byte(own_d
         b"%d \xe2\x82\xac\n" % i if i % 7 else b"%d \xff\xfe\n" % i for i in range(3000))
     assert b"".join(out["stderr"]) == b"".join(b"e%d\n" % i for i in range(3000))
     assert numbers == sorted(set(numbers)), "an event came twice"
+    sb.filesystem.write("/workspace/go", "")
+    waiting.join(60)
+    assert (result[0].stdout, result[0].exit_code) == ("early\nlate\n", 5), "who waits for a command gets its result"
+    assert sb.filesystem.read("/workspace/ran") == b"once\n", "it ran once"
     # And from any number on, the rest is the same.
     rest = [e for e in again.stream(after=numbers[len(numbers) // 2])]
     assert [e.seq for e in rest] == numbers[len(numbers) // 2 + 1:]

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
@@ -62,6 +64,10 @@ func probeDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, func(), e
 // findRunsc looks where the setting says, beside this program, and in PATH.
 func findRunsc(setting string) (string, error) {
 	if setting != "" {
+		if err := unix.Access(setting, unix.R_OK|unix.X_OK); err != nil {
+			return "", fault.Wrap(err, api.CodeUnsupported, "gVisor's program %s, which the setting runsc names, cannot be run", setting).
+				WithHint("put it there, or leave the setting out if it is beside this program")
+		}
 		return setting, nil
 	}
 	if self, err := os.Executable(); err == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/process"
 )
 
@@ -59,6 +60,9 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	res, err := s.Commands.Exec(r.Context(), owner(r), r.PathValue("id"), req)
+	if err = s.cut(r, req.ExecutionID, err); errors.Is(err, http.ErrAbortHandler) {
+		return err
+	}
 	switch {
 	case err != nil && res.Stdout+res.Stderr != "":
 		return &cutShort{err, res}
@@ -79,6 +83,11 @@ func decodeExec(w http.ResponseWriter, r *http.Request) (api.ExecRequest, error)
 func checkExec(req api.ExecRequest) error {
 	if _, err := seconds("timeout_seconds", req.TimeoutSeconds); err != nil {
 		return err
+	}
+	if req.ExecutionID != "" {
+		if err := guestapi.CheckID("execution_id", req.ExecutionID); err != nil {
+			return err
+		}
 	}
 	return checkCommand(req.Cmd, req.CWD, req.Envs, req.User)
 }

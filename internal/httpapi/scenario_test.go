@@ -261,6 +261,7 @@ func TestExec(t *testing.T) {
 		{name: "neither", method: "POST", path: path, body: `{"cmd":7}`, status: 400, code: api.CodeInvalid, field: "cmd"},
 		{name: "empty program", method: "POST", path: path, body: `{"cmd":["",""]}`, status: 400, code: api.CodeInvalid, field: "cmd"},
 		{name: "NUL", method: "POST", path: path, body: `{"cmd":"a\u0000b"}`, status: 400, code: api.CodeInvalid, field: "cmd"},
+		{name: "bad id", method: "POST", path: path, body: `{"cmd":"ls","execution_id":"../x"}`, status: 400, code: api.CodeInvalid, field: "execution_id"},
 		{name: "negative timeout", method: "POST", path: path, body: `{"cmd":"ls","timeout_seconds":-1}`, status: 400, code: api.CodeInvalid, field: "timeout_seconds"},
 		{name: "endless timeout", method: "POST", path: path, body: `{"cmd":"ls","timeout_seconds":1e300}`, status: 400, code: api.CodeInvalid, field: "timeout_seconds"},
 		{name: "relative folder", method: "POST", path: path, body: `{"cmd":"ls","cwd":"data"}`, status: 400, code: api.CodeInvalid, field: "cwd", want: []string{"/workspace/data"}},

@@ -44,6 +44,14 @@ const runPath = "/v1/sandboxes/sb-1/repl/sessions/c/run"
 // A caller that waits for an execution it can name is cut off without an
 // answer, so that it attaches again.
 func TestStopCutsAWaitingRun(t *testing.T) {
+	for path, body := range map[string]string{
+		runPath: `{"code":"1","execution_id":"e"}`, "/v1/sandboxes/sb-1/exec": `{"cmd":"ls","execution_id":"e"}`,
+	} {
+		t.Run(path, func(t *testing.T) { testStopCuts(t, path, body) })
+	}
+}
+
+func testStopCuts(t *testing.T, path, body string) {
 	st := &stub{block: true}
 	url, stop := start(t, st)
 	go func() {
@@ -58,7 +66,7 @@ func TestStopCutsAWaitingRun(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	res, err := post(t, url+runPath, `{"code":"1","execution_id":"e"}`)
+	res, err := post(t, url+path, body)
 	if err == nil {
 		t.Fatalf("an answer: %s", res.Status)
 	}

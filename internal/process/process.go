@@ -12,11 +12,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -32,6 +31,9 @@ const (
 	maxEnvs  = 128 << 10
 	maxStdin = 10 << 20
 	maxWords = 4 << 10 // of the end of the output, for a hint
+
+	tagPrefix = "exec-" // of the tags of commands that are waited for
+	maxID     = 64      // bytes of an execution id
 )
 
 // Guests gives the link to a sandbox for the length of one call. It is
@@ -50,6 +52,7 @@ type Config struct {
 	Notes          Notes         // nil: nothing is noted
 	DefaultTimeout time.Duration // 60 s
 	MaxTimeout     time.Duration // 24 h; a request for more is invalid
+	DisconnectWait time.Duration // 10 s until the command of a caller that is gone is killed, if it has an id; else at once
 
 	// Hint says which limit of a sandbox explains the end of a command, "" when none does.
 	Hint func(ctx context.Context, owner, sandboxID, end, words string) string
@@ -60,7 +63,7 @@ type Config struct {
 type Service struct {
 	guests Guests
 	cfg    Config
-	closed atomic.Bool
+	left   *leaving
 }
 
 // New makes a Service.
@@ -71,16 +74,20 @@ func New(guests Guests, cfg Config) *Service {
 	if cfg.MaxTimeout == 0 {
 		cfg.MaxTimeout = 24 * time.Hour
 	}
-	return &Service{guests: guests, cfg: cfg}
+	if cfg.DisconnectWait == 0 {
+		cfg.DisconnectWait = 10 * time.Second
+	}
+	return &Service{guests: guests, cfg: cfg, left: newLeaving(cfg.DisconnectWait)}
 }
 
 // Close keeps commands alive whose callers go away from now on.
-func (s *Service) Close() { s.closed.Store(true) }
+func (s *Service) Close() { s.left.close() }
 
 // Exec runs a command and waits for its end. A command that fails or runs out
 // of time is an outcome, not an error. When the context ends first, the
-// command's whole session is killed. With an error comes what the command had
-// written until then.
+// command's whole session is killed, one with an ExecutionID only if nobody has
+// attached to it for a while. With an error comes what the command had written
+// until then.
 func (s *Service) Exec(ctx context.Context, owner, sid string, req api.ExecRequest) (api.ExecResult, error) {
 	stdout := capture.New(guestapi.KeepHead, guestapi.KeepTail)
 	stderr := capture.New(guestapi.KeepHead, guestapi.KeepTail)
@@ -122,7 +129,7 @@ func (s *Service) ExecStream(ctx context.Context, owner, sid string, req api.Exe
 			yield(api.Event{}, err)
 			return
 		}
-		if err := s.run(ctx, owner, sid, start, timeout, yield); err != nil {
+		if err := s.run(ctx, owner, sid, req, start, timeout, yield); err != nil {
 			yield(api.Event{}, err)
 		}
 	}
@@ -161,8 +168,17 @@ func (s *Service) check(req api.ExecRequest) (start guestapi.StartProcess, timeo
 	if size > maxEnvs {
 		return start, 0, fault.InvalidField("envs", "envs has %d bytes; a process gets at most %d", size, maxEnvs)
 	}
+	tag := newTag()
+	if req.ExecutionID != "" {
+		tag = tagPrefix + req.ExecutionID
+		if len(req.ExecutionID) > maxID {
+			return start, 0, fault.InvalidField("execution_id", "execution_id is longer than %d bytes", maxID)
+		}
+	} else if req.Attach {
+		return start, 0, fault.InvalidField("execution_id", "execution_id is missing: it says what to attach to")
+	}
 	start = guestapi.StartProcess{
-		Argv: args, CWD: req.CWD, Envs: req.Envs, User: req.User, Tag: newTag(), TimeoutMS: timeout.Milliseconds(), Command: req.Cmd,
+		Argv: args, CWD: req.CWD, Envs: req.Envs, User: req.User, Tag: tag, TimeoutMS: timeout.Milliseconds(), Command: req.Cmd,
 	}
 	if req.Stdin != nil {
 		if len(*req.Stdin) > maxStdin {
@@ -176,9 +192,9 @@ func (s *Service) check(req api.ExecRequest) (start guestapi.StartProcess, timeo
 
 // run starts the command and passes its events on. Errors that it returns were
 // not passed on yet.
-func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.StartProcess, timeout time.Duration, yield func(api.Event, error) bool) error {
+func (s *Service) run(ctx context.Context, owner, sid string, req api.ExecRequest, start guestapi.StartProcess, timeout time.Duration, yield func(api.Event, error) bool) error {
 	link := func(ctx context.Context) (*guest.Client, func(), error) { return s.guests.Guest(ctx, owner, sid) }
-	p, err := startOnce(ctx, link, start)
+	p, err := startOnce(ctx, link, start, req.Attach)
 	if err != nil {
 		var f *fault.Error
 		if errors.As(err, &f) && f.Code == api.CodeRateLimited {
@@ -187,10 +203,10 @@ func (s *Service) run(ctx context.Context, owner, sid string, start guestapi.Sta
 		return err
 	}
 	exited := false
+	this := command{sid, start.Tag}
+	s.left.join(this)
 	defer func() {
-		if !exited && !s.closed.Load() {
-			s.kill(ctx, link, p.PID)
-		}
+		s.left.leave(this, exited, req.ExecutionID != "", func() { s.kill(ctx, link, p.PID) })
 	}()
 	deadline, cancel := context.WithTimeoutCause(ctx, timeout+grace, errNotEnded)
 	defer cancel()
@@ -250,9 +266,10 @@ func (s *Service) noteExit(owner, sid string, pid int, x *api.Exit) {
 var errNotEnded = fault.New(api.CodeTimeout, "the sandbox did not end the command at its deadline").
 	WithHint("it may be overloaded; a new sandbox will do")
 
-// startOnce starts a process. When the link breaks before the answer, the tag
-// tells whether it was started, so that it never is twice.
-func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess) (api.Process, error) {
+// startOnce starts a process. When the link breaks before the answer, or when
+// attach says that it may have been started, the tag tells whether it was, so
+// that it never is twice.
+func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess, attach bool) (api.Process, error) {
 	asked, generation := false, 0
 	for {
 		client, done, err := link(ctx)
@@ -261,16 +278,22 @@ func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess
 		}
 		p, err := func() (api.Process, error) {
 			defer done()
-			if asked {
-				if p, found, err := byTag(ctx, client, start.Tag); found || err != nil {
+			if asked || attach {
+				if p, found, err := byTag(ctx, client, start); found || err != nil {
 					return p, err
 				}
-				if client.Generation() != generation {
-					return api.Process{}, fault.New(api.CodeConflict, "the sandbox was restored while the command was started")
-				}
+			}
+			if asked && client.Generation() != generation {
+				return api.Process{}, fault.New(api.CodeConflict, "the sandbox was restored while the command was started")
 			}
 			asked, generation = true, client.Generation()
-			return client.StartProcess(ctx, start)
+			p, err := client.StartProcess(ctx, start)
+			if attach && errors.Is(err, fault.Conflict) && !errors.Is(err, guest.ErrLinkLost) { // the first call was quicker
+				if p, found, err := byTag(ctx, client, start); found || err != nil {
+					return p, err
+				}
+			}
+			return p, err
 		}()
 		if !errors.Is(err, guest.ErrLinkLost) {
 			return p, err
@@ -279,13 +302,19 @@ func startOnce(ctx context.Context, link guest.Link, start guestapi.StartProcess
 	}
 }
 
-func byTag(ctx context.Context, c *guest.Client, tag string) (api.Process, bool, error) {
+// byTag finds the process of a command.
+func byTag(ctx context.Context, c *guest.Client, start guestapi.StartProcess) (api.Process, bool, error) {
 	list, err := c.Processes(ctx)
 	if err != nil {
 		return api.Process{}, false, err
 	}
 	for _, p := range list {
-		if p.Tag == tag {
+		switch {
+		case p.Tag != start.Tag:
+		case p.Cmd.Shell != start.Command.Shell || !slices.Equal(p.Cmd.Argv, start.Command.Argv):
+			return api.Process{}, false, fault.New(api.CodeConflict, "this execution_id has run another command").
+				WithHint("choose an execution_id for each command, a UUID say")
+		default:
 			return p, true, nil
 		}
 	}
@@ -308,5 +337,5 @@ func (s *Service) kill(ctx context.Context, link guest.Link, pid int) {
 func newTag() string {
 	b := make([]byte, 8)
 	rand.Read(b) // never fails
-	return fmt.Sprintf("exec-%s", hex.EncodeToString(b))
+	return tagPrefix + hex.EncodeToString(b)
 }

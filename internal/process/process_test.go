@@ -107,6 +107,69 @@ func TestOutputIsNotLostWhenSomethingFails(t *testing.T) {
 	}
 }
 
+// A caller that goes away may come back to its command by its id, and it never
+// runs twice.
+func TestCommandIsAttachedToByItsID(t *testing.T) {
+	r := newRig(t, process.Config{DisconnectWait: time.Hour})
+	req := api.ExecRequest{Cmd: shell("echo once; wait go; echo more; exit 3"), ExecutionID: "e-1"}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for e, err := range r.ExecStream(ctx, "", "sb", req) {
+		if err != nil {
+			break
+		}
+		if e.Type == api.EventStdout {
+			cancel()
+		}
+	}
+	r.guest.Signal("go")
+	req.Attach = true
+	for range 2 { // while it runs, and when it has ended
+		if x := r.exec(t, req); x.Stdout != "once\nmore\n" || x.ExitCode != 3 {
+			t.Errorf("%+v", x)
+		}
+	}
+	req.Cmd = shell("echo other")
+	if _, err := r.Exec(context.Background(), "", "sb", req); !errors.Is(err, fault.Conflict) {
+		t.Errorf("another command under the same id: %v", err)
+	}
+	// What was not started is.
+	if x := r.exec(t, api.ExecRequest{Cmd: shell("echo new"), ExecutionID: "e-2", Attach: true}); x.Stdout != "new\n" {
+		t.Errorf("%+v", x)
+	}
+	c, _, err := r.Guest(context.Background(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.Processes(context.Background()); err != nil || len(list) != 2 {
+		t.Errorf("%d processes, %v", len(list), err)
+	}
+}
+
+func TestCommandThatNobodyComesBackToIsKilled(t *testing.T) {
+	r := newRig(t, process.Config{DisconnectWait: time.Millisecond})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for e := range r.ExecStream(ctx, "", "sb", api.ExecRequest{Cmd: shell("echo up; wait never"), ExecutionID: "e"}) {
+		if e.Type == api.EventStdout {
+			cancel()
+		}
+	}
+	c, _, err := r.Guest(context.Background(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []api.Process
+	for len(list) == 0 || list[0].Running { // else the test runs into its deadline
+		if list, err = c.Processes(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list[0].Exit.Reason != api.ReasonKilled {
+		t.Errorf("%+v", list[0].Exit)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	r := newRig(t, process.Config{MaxTimeout: time.Hour})
 	for field, req := range map[string]api.ExecRequest{
@@ -114,6 +177,7 @@ func TestBadRequests(t *testing.T) {
 		"timeout_seconds": {Cmd: shell("x"), TimeoutSeconds: -1},
 		"cwd":             {Cmd: shell("x"), CWD: "relative"},
 		"envs":            {Cmd: shell("x"), Envs: map[string]string{"": "x"}},
+		"execution_id":    {Cmd: shell("x"), Attach: true},
 	} {
 		var f *fault.Error
 		if _, err := r.Exec(context.Background(), "", "sb", req); !errors.As(err, &f) || f.Field != field || f.Code != api.CodeInvalid {

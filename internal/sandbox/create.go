@@ -341,10 +341,17 @@ func (m *Manager) prepare(ctx context.Context, row store.Sandbox, t Template, sn
 		b.prepared, err = m.cfg.Driver.Prepare(ctx, m.driverSpec(row, t, snapshot))
 	}
 	if err != nil {
-		if isStale(err) {
+		switch gone := m.tmpls.missing(ctx, t); {
+		case gone != "":
+			t.Missing = gone
+			err = errMissing(t)
+		case isStale(err):
 			err = errStale(t.Info.Name, err)
-		} else {
+		default:
 			err = ours(err, "the sandbox could not be prepared")
+			if row.FromSnapshot == "" {
+				err = rebuild(err, t.Info.Name)
+			}
 		}
 		err = m.abandon(ctx, b, err)
 		b.unlock()
@@ -382,7 +389,11 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits, sna
 		inst, err = b.prepared.Restore(ctx, limits)
 	}
 	if err != nil {
-		return nil, ours(err, "the sandbox could not be restored")
+		err = ours(err, "the sandbox could not be restored")
+		if row := b.get(); row.FromSnapshot == "" {
+			err = rebuild(err, row.Template)
+		}
+		return nil, err
 	}
 	b.holds(inst)
 	b.prepared = nil

@@ -124,6 +124,23 @@ func ours(err error, words string) error {
 	return e
 }
 
+// rebuild says what helps when the snapshot of a template is damaged. It may
+// be that without anybody having noticed, so also where no remedy is known.
+func rebuild(err error, template string) error {
+	var e *fault.Error
+	if !errors.As(err, &e) || e.Code != api.CodeInternal {
+		return err
+	}
+	const build = "the operator has to build the template again: pandastack template build %s"
+	switch {
+	case errors.Is(err, fault.Conflict), errors.Is(err, fault.NotFound):
+		return e.WithHint(build, template)
+	case e.Hint == "":
+		return e.WithHint("if it happens again, "+build, template)
+	}
+	return err
+}
+
 // cause joins what went wrong with what went wrong while cleaning up.
 func cause(err, cleanup error) error {
 	if cleanup == nil {

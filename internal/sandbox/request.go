@@ -253,6 +253,20 @@ func (c *templateCache) all(ctx context.Context, fresh bool) ([]Template, error)
 	return list, nil
 }
 
+// missing names what of a template is gone by now, "" when it is whole.
+func (c *templateCache) missing(ctx context.Context, t Template) string {
+	list, err := c.all(ctx, true)
+	if err != nil {
+		return ""
+	}
+	for _, now := range list {
+		if now.Info.Digest == t.Info.Digest {
+			return now.Missing
+		}
+	}
+	return ""
+}
+
 // find gives a template by name or alias.
 func (c *templateCache) find(ctx context.Context, name string) (Template, error) {
 	var names []string
@@ -263,14 +277,14 @@ func (c *templateCache) find(ctx context.Context, name string) (Template, error)
 		}
 		names = nil
 		for _, t := range list {
-			if t.Info.Name == name {
+			if t.Info.Name == name && (t.Missing == "" || fresh) {
 				return t, nil
 			}
 			names = append(names, t.Info.Name)
 		}
 		for _, t := range list {
 			for _, a := range t.Info.Aliases {
-				if a == name {
+				if a == name && (t.Missing == "" || fresh) {
 					return t, nil
 				}
 				names = append(names, a)

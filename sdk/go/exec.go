@@ -38,10 +38,17 @@ func (o ExecOptions) request(cmd api.Command) api.ExecRequest {
 }
 
 // Exec runs a command and waits for it. One that runs out of time is a
-// *TimeoutError with the output so far.
+// *TimeoutError with the output so far. When the connection breaks it comes
+// back to the command, which never runs twice.
 func (s *Sandbox) Exec(ctx context.Context, cmd api.Command, o ExecOptions) (ExecResult, error) {
 	var res ExecResult
-	err := s.client.call(ctx, http.MethodPost, s.path+"/exec", nil, o.request(cmd), &res)
+	req := o.request(cmd)
+	req.ExecutionID = newID()
+	err := again(ctx, func() error {
+		err := s.client.call(ctx, http.MethodPost, s.path+"/exec", nil, req, &res)
+		req.Attach = true // a second attempt follows what the first has started
+		return err
+	})
 	var e *Error
 	if errors.As(err, &e) && e.Code == api.CodeTimeout {
 		t := &TimeoutError{Err: e}

@@ -10,6 +10,10 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // How long a command of runsc may take. They are bounds for a machine in
@@ -65,6 +69,9 @@ func (d *Driver) command(ctx context.Context, limit time.Duration, b *box, out *
 		cmd.Stderr = &stderr
 	}
 	if err := d.start(cmd); err != nil {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOEXEC) {
+			err = d.broken(err)
+		}
 		return fmt.Errorf("runsc %s: %w", verb, err)
 	}
 	err := cmd.Wait()
@@ -83,6 +90,12 @@ func (d *Driver) command(ctx context.Context, limit time.Duration, b *box, out *
 		said += "\nsentry: " + boot
 	}
 	return fmt.Errorf("runsc %s: %w: %s", verb, err, said)
+}
+
+// broken is for a runsc that cannot be run.
+func (d *Driver) broken(err error) error {
+	return fault.Wrap(err, "internal", "gVisor's program %s is gone or damaged", d.runsc).
+		WithHint("the operator has to put the runsc of this build back, executable for everyone; make build makes it, pandastack doctor checks it")
 }
 
 // tail is the end of a file, whole lines of it, or nothing.

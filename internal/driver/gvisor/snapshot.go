@@ -188,7 +188,7 @@ func (d *Driver) Restorable(ctx context.Context, snapshot string) error {
 func (d *Driver) Fingerprint(context.Context) (string, error) {
 	version, err := d.version()
 	if err != nil {
-		return "", err
+		return "", d.broken(err)
 	}
 	fixed := d.spec(driver.BootSpec{})
 	fixed.Linux.CgroupsPath = ""
@@ -198,7 +198,7 @@ func (d *Driver) Fingerprint(context.Context) (string, error) {
 	}
 	build, err := buildID(d.runsc)
 	if err != nil {
-		return "", err
+		return "", d.broken(err)
 	}
 	return fmt.Sprintf("runsc %s %s, spec %s, processor %s", version, build, short(data), processor()), nil
 }

@@ -24,6 +24,7 @@ from pandastack import (
     PandastackError,
     RateLimitError,
     SandboxTimeout,
+    ExploreError,
     ServerError,
 )
 
@@ -195,6 +196,45 @@ def test_snapshots_and_forks_of_a_server_that_can(surface: Surface) -> None:
     assert sb.fork_tree(1)[0].status == "creating"
 
 
+def test_what_is_carried_is_said(surface: Surface) -> None:
+    surface.server.on("POST", ".*/snapshots", answer(201, {"id": "snap_1", "size_bytes": 85}))
+    surface.server.on("POST", ".*/fork", answer(201, {"parent_id": "sb_1", "children": ["sb_3"]}))
+    surface.server.on("POST", ".*/hibernate", answer(200, {"status": "hibernated"}))
+    sb = surface.sandbox()
+    for call in (sb.snapshot, sb.fork, sb.hibernate):
+        call()
+        assert surface.server.calls[-1].body == b""
+        call(carry_running=True)
+        assert surface.server.calls[-1].json == {"carry_running": True}
+        with pytest.raises(TypeError, match="carry_running"):
+            call(carry_running="yes")
+
+
+def test_explore_chooses_and_cleans_up(surface: Surface) -> None:
+    branches = [{"id": f"sb_{n}", "metadata": {"fork_tree_id": "tr_1"}} for n in (11, 12, 13)]
+    surface.server.on("POST", ".*/fork-tree", answer(201, {"tree_id": "tr_1", "children": branches}))
+    surface.server.on("POST", ".*/sb_11/exec", answer(200, {"stdout": "/work/a\n", "stderr": "", "exit_code": 1, "duration_ms": 1}))
+    for n, ms in ((12, 9), (13, 5)):
+        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": "/work/a\n", "stderr": "", "exit_code": 0, "duration_ms": ms}))
+    surface.server.on("POST", ".*/promote", answer(200, {"winner": "sb_13", "tree_id": "tr_1", "deleted": [], "failures": {}}))
+    surface.server.on("DELETE", ".*/sb_1[123]", answer(204))
+    sb = surface.sandbox()
+    found = sb.explore(["false", "slow", "quick"], metadata={"a": "b"})
+    assert (found.winner.id, found.winner_outcome.index, found.tree_id) == ("sb_13", 2, "tr_1")
+    assert sorted(found.reaped) == ["sb_11", "sb_12"] and found.outcomes[0].files == ["/work/a"]
+    assert surface.server.sent("POST", "/fork-tree")[0].json == {"count": 3, "metadata": {"a": "b", "explore": "1"}}
+    longest = sb.explore(["false", "slow", "quick"], score=lambda o: o.duration_ms, cleanup_losers=False, capture_files=False)
+    assert longest.winner.id == "sb_12" and longest.reaped == []
+    for n in (11, 12, 13):
+        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": "", "stderr": "", "exit_code": 1, "duration_ms": 1}))
+    with pytest.raises(ExploreError, match="none of 3") as caught:
+        sb.explore(["a", "b", "c"])
+    assert len(caught.value.exploration.outcomes) == 3
+    for bad in ([], ["x"] * 17):
+        with pytest.raises(ValueError, match="candidates"):
+            sb.explore(bad)
+
+
 def test_previews(surface: Surface) -> None:
     sb = surface.sandbox()
     surface.server.on("GET", ".*/ports", answer(200, {"ports": [80, {"port": 3000}]}))
@@ -260,6 +300,7 @@ def test_keys_with_all_that_they_can_be(surface: Surface) -> None:
 def test_exec(surface: Surface) -> None:
     sb = surface.sandbox()
     sent = json.loads(sb.exec(["echo", "a b"], timeout_seconds=5, cwd="/tmp", envs={"A": "1"}, user=1000, stdin="in").stdout)
+    del sent["execution_id"]
     assert sent == {
         "cmd": ["echo", "a b"],
         "timeout_seconds": 5,
@@ -268,7 +309,9 @@ def test_exec(surface: Surface) -> None:
         "user": "1000",
         "stdin": "in",
     }
-    assert json.loads(sb.exec("echo hi").stdout) == {"cmd": "echo hi", "timeout_seconds": 60, "cwd": "/workspace"}
+    plain = json.loads(sb.exec("echo hi").stdout)
+    assert len(plain.pop("execution_id")) == 36
+    assert plain == {"cmd": "echo hi", "timeout_seconds": 60, "cwd": "/workspace"}
     assert json.loads(sb.commands.run("echo hi", timeout=3).stdout)["timeout_seconds"] == 3
 
 
@@ -279,6 +322,15 @@ def test_a_command_that_fails_raises_only_when_asked(surface: Surface) -> None:
         with pytest.raises(CommandError, match="status 1: it went wrong") as caught:
             run("false", check=True)
         assert (caught.value.exit_code, caught.value.stderr) == (1, "it went wrong\n")
+
+
+def test_a_command_is_come_back_to_when_the_connection_breaks(surface: Surface) -> None:
+    sb = surface.sandbox()
+    answers = [None, None, answer(200, {"stdout": "once", "stderr": "", "exit_code": 0})]
+    surface.server.on("POST", ".*/exec", lambda *_: answers.pop(0))
+    assert sb.exec("x").stdout == "once"
+    first, *others = [call.json for call in surface.server.sent("POST", "/exec")]
+    assert "attach" not in first and others == [{**first, "attach": True}] * 2
 
 
 def test_a_command_past_its_deadline_raises_with_its_output(surface: Surface) -> None:

@@ -121,12 +121,21 @@ def set_persistent(sandbox_id: str, persistent: bool) -> Request:
 
 
 def change_state(sandbox_id: str, verb: str) -> Request:
-    """`verb` is pause, resume, hibernate or wake; saying one twice changes nothing."""
+    """`verb` is pause, resume or wake; saying one twice changes nothing."""
     return Request("POST", _sandbox(sandbox_id, f"/{verb}"), read_seconds=SNAPSHOT_SECONDS)
 
 
-def snapshot(sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, str]]) -> Request:
+def hibernate(sandbox_id: str, carry_running: bool) -> Request:
+    body = {"carry_running": True} if check.flag("carry_running", carry_running) else None
+    return Request("POST", _sandbox(sandbox_id, "/hibernate"), body=body, read_seconds=SNAPSHOT_SECONDS)
+
+
+def snapshot(
+    sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, str]], carry_running: bool = False
+) -> Request:
     body: Dict[str, Any] = {}
+    if check.flag("carry_running", carry_running):
+        body["carry_running"] = True
     if name is not None:
         body["name"] = check.text("name", name)
     if metadata is not None:
@@ -134,8 +143,12 @@ def snapshot(sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, 
     return Request("POST", _sandbox(sandbox_id, "/snapshots"), body=body or None, read_seconds=SNAPSHOT_SECONDS)
 
 
-def fork(sandbox_id: str, count: Optional[int], metadata: Optional[Dict[str, str]]) -> Request:
+def fork(
+    sandbox_id: str, count: Optional[int], metadata: Optional[Dict[str, str]], carry_running: bool = False
+) -> Request:
     body: Dict[str, Any] = {}
+    if check.flag("carry_running", carry_running):
+        body["carry_running"] = True
     if count is not None:
         body["count"] = check.whole("count", count)
     if metadata is not None:
@@ -201,15 +214,21 @@ def exec_command(
     envs: Optional[Dict[str, str]],
     user: Union[None, str, int],
     stdin: Optional[str],
+    execution_id: str,
+    attach: bool,
 ) -> Request:
+    """With `attach` it follows the command when it was started already; only then may it be sent again."""
     body = _command(cmd, cwd, envs, user)
     body["timeout_seconds"] = check.seconds("timeout_seconds", timeout_seconds)
     body["stdin"] = check.stdin(stdin)
+    body["execution_id"] = execution_id
+    body["attach"] = True if attach else None
     return Request(
         "POST",
         _sandbox(sandbox_id, "/exec"),
         body=_clean(body),
         read_seconds=timeout_seconds + MARGIN_SECONDS,
+        repeatable=attach,
         runs_code=True,
     )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
 
 from .. import _checks
 from .. import _routes as routes
-from .._request import Upload
-from ..errors import CommandError, ConflictError, NotFoundError, PandastackError, SandboxTimeout
+from .._request import Request, Upload
+from ..errors import APIConnectionError, CommandError, ConflictError, NotFoundError, PandastackError, SandboxTimeout
 from ..events import CommandAssembly, Event
 from ..records import ExecResult, ProcessInfo
 from .client import AsyncClient
@@ -221,7 +222,7 @@ class AsyncCommands:
             SandboxTimeout: it did not end in time; has the output so far.
             CommandError: with `check`.
             NotFoundError: no such sandbox.
-            APIConnectionError: the connection broke; the command may have run.
+            APIConnectionError: the connection broke and could not be made again; the command may have run.
         """
         _checks.callback("on_stdout", on_stdout)
         _checks.callback("on_stderr", on_stderr)
@@ -281,10 +282,21 @@ class AsyncCommands:
     ) -> ExecResult:
         if not (stdin is None or isinstance(stdin, str) and len(stdin) <= INLINE_INPUT):
             return await self._watched(cmd, timeout_seconds, cwd, envs, user, stdin, check, None, None)
-        request = routes.exec_command(
-            self._sandbox_id, cmd, timeout_seconds=timeout_seconds, cwd=cwd, envs=envs, user=user, stdin=stdin
-        )
-        body = (await self._client._send(request)).object()
+        execution_id = str(uuid.uuid4())
+
+        def request(attach: bool) -> Request:
+            return routes.exec_command(
+                self._sandbox_id, cmd, timeout_seconds=timeout_seconds, cwd=cwd, envs=envs, user=user, stdin=stdin,
+                execution_id=execution_id, attach=attach,
+            )
+
+        try:
+            answer = await self._client._send(request(False))
+        except APIConnectionError as error:
+            if not error.sent or error.timed_out:
+                raise
+            answer = await self._client._send(request(True))  # it goes on without us
+        body = answer.object()
         result = ExecResult.from_wire(body)
         if body.get("timed_out"):
             words = f"the command did not end within {timeout_seconds:g} s"
