@@ -41,6 +41,7 @@ class Daemon:
         self.templates = templates
         self.under = under  # a command that runs the daemon, such as prlimit
         self.settings = settings
+        self.program: Path = BIN  # another build takes its place in tests of upgrades
         self.process: subprocess.Popen[bytes] | None = None
         self.key = ""
 
@@ -60,7 +61,7 @@ class Daemon:
         env.update(PANDASTACK_TEMPLATES_DIR=str(self.templates))
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.under, BIN, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data],
+                [*self.under, self.program, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data],
                 env=env, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 120
         while True:

@@ -13,6 +13,9 @@ import (
 	"github.com/pandastack/pandastack/internal/guestd/child"
 )
 
+// protocol is what the agent speaks at most; 0 is the newest there is.
+var protocol = 0
+
 func main() {
 	console := guestd.NewConsole(os.Stderr)
 	log := slog.New(slog.NewTextHandler(console.Stream("stderr"), nil))
@@ -28,7 +31,9 @@ func run(log *slog.Logger, console *guestd.Console) error {
 	if err := guestd.SetApart(); err != nil {
 		return err
 	}
-	agent, err := guestd.New(guestd.Defaults(log, console, child.NewReaper()))
+	cfg := guestd.Defaults(log, console, child.NewReaper())
+	cfg.Protocol = protocol
+	agent, err := guestd.New(cfg)
 	if err != nil {
 		return err
 	}

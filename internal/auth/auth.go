@@ -85,6 +85,15 @@ func (who Identity) Require(need Scope) error {
 // everywhere tells whether this is an administrator of the server.
 func (who Identity) everywhere() bool { return who.Owner == Home && who.Scope.Covers(Admin) }
 
+// RequireServer refuses all but administrators of the server, for what is about
+// every workspace.
+func (who Identity) RequireServer() error {
+	if who.everywhere() {
+		return nil
+	}
+	return fault.New(api.CodeDenied, "this is about all workspaces").WithHint("use an admin key of the workspace %s", Home)
+}
+
 // Store keeps keys.
 type Store interface {
 	Keys(ctx context.Context) ([]Key, error)

@@ -353,3 +353,8 @@ func (c *Client) Warm(ctx context.Context, req guestapi.WarmRequest) (guestapi.W
 type EndedError struct{ Reason string } // "killed", "ttl", "oom", "crashed", …
 
 func (e *EndedError) Error() string { return "the sandbox has ended: " + e.Reason }
+
+// BeforeSnapshot lets programs inside get ready for an image.
+func (c *Client) BeforeSnapshot(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodPost, path: "/hooks/snapshot"}, nil)
+}

@@ -10,7 +10,8 @@
 //	GET    /health                                   Health
 //	GET    /log?after=N&follow=1                     NDJSON of LogLine with seq > N: those kept, then those that come
 //	POST   /assign                                   AssignRequest → AssignResponse
-//	POST   /warm                                     WarmRequest → WarmResponse (template builds only)
+//	POST   /hooks/snapshot                           204; tells programs that an image is about to be taken, for 2 s at most
+//	POST   /warm WarmRequest → WarmResponse (template builds only)
 //	GET    /contexts                                 []api.Context
 //	POST   /contexts                                 api.CreateContextRequest → api.Context; the same id again is 409
 //	GET    /contexts/{cid}                           api.Context
@@ -77,6 +78,7 @@ const (
 	LinkSocket     = LinkDir + "/link.sock"
 	ProgramDir     = "/run/pandastack/program"    // holds guest (the agent) and kernel/ (the interpreter side)
 	GenerationFile = "/run/pandastack-generation" // rewritten after every restore; programs may watch it
+	HookDir        = "/run/pandastack-hooks"      // sockets of programs that want to know of snapshots
 	Workspace      = "/workspace"
 	OutputDir      = "/var/log/pandastack" // the whole of outputs that were cut
 )

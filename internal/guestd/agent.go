@@ -11,6 +11,7 @@
 package guestd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -36,12 +37,16 @@ type Config struct {
 	Workspace      string
 	OutputDir      string
 	GenerationFile string
+	HookDir        string // of sockets of programs that want to know of snapshots; "" for none
 	Etc            string // folder of passwd, group, hosts, hostname, machine-id
 	Console        *Console
 	Log            *slog.Logger
 	Reaper         *child.Reaper
 	// Memory reads what the sandbox uses, for the watchdog.
 	Memory func() (used, total int64, err error)
+	// Protocol is the newest version to speak; 0: the newest there is. With an
+	// older one the agent is as that of the release before, for tests of upgrades.
+	Protocol int
 	// LimitProcesses sets how many processes the users of the sandbox may have.
 	LimitProcesses bool
 }
@@ -54,6 +59,7 @@ func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 		Workspace:      guestapi.Workspace,
 		OutputDir:      guestapi.OutputDir,
 		GenerationFile: guestapi.GenerationFile,
+		HookDir:        guestapi.HookDir,
 		Etc:            "/etc",
 		Console:        console,
 		Log:            log,
@@ -90,6 +96,9 @@ func New(cfg Config) (*Agent, error) {
 			return nil, err
 		}
 	}
+	if err := makeHookDir(cfg.HookDir); err != nil {
+		return nil, err
+	}
 	a.processes = newProcesses(cfg, a.env)
 	a.kernels = kernels.New(kernels.Config{
 		Programs:  cfg.Programs,
@@ -112,6 +121,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.processes.killAll()
 	return err
 }
+
+// newest is the newest version of the protocol to speak.
+func (a *Agent) newest() int { return cmp.Or(a.cfg.Protocol, guestapi.Protocol) }
 
 func (a *Agent) busy() bool { return a.kernels.Busy() || a.processes.running() > 0 }
 

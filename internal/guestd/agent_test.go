@@ -142,6 +142,7 @@ func start(t *testing.T, change ...func(*guestd.Config)) *sandbox {
 		Workspace:      filepath.Join(dir, "workspace"),
 		OutputDir:      filepath.Join(dir, "log"),
 		GenerationFile: filepath.Join(dir, "generation"),
+		HookDir:        filepath.Join(dir, "hooks"),
 		Etc:            etc,
 		Console:        guestd.NewConsole(devNull(t)),
 		Log:            slog.New(slog.DiscardHandler),

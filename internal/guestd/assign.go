@@ -82,6 +82,7 @@ func (a *Agent) assign(req guestapi.AssignRequest) guestapi.AssignResponse {
 		{"hostname", func() (string, error) { return a.assignHostname(req.Hostname) }},
 		{"machine_id", func() (string, error) { return a.assignMachineID(req.MachineID) }},
 		{"generation_file", func() (string, error) { return a.assignGeneration(req.Generation) }},
+		{"hooks", func() (string, error) { return a.restoreHooks(req.KeepEnvs, req.Generation) }},
 		{"rehearsal", func() (string, error) { return a.rehearse(req.Rehearse) }},
 	} {
 		resp.Steps = append(resp.Steps, runStep(s.name, s.do))

@@ -2,6 +2,7 @@ package guestd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,10 +95,7 @@ func (a *Agent) shakeHands(conn net.Conn) (io.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return nil, err
 	}
-	offer := a.offer
-	if offer == 0 {
-		offer = guestapi.Protocol
-	}
+	offer := cmp.Or(a.offer, a.newest())
 	a.offer = 0
 	hello, err := json.Marshal(guestapi.Hello{
 		Protocol:   offer,

@@ -32,8 +32,11 @@ func (a *Agent) routes() http.Handler {
 		})
 	}
 	handle("GET /health", a.getHealth)
-	handle("GET /log", a.getLog)
+	if a.newest() >= 2 {
+		handle("GET /log", a.getLog)
+	}
 	handle("POST /assign", a.postAssign)
+	handle("POST /hooks/snapshot", a.postSnapshotHooks)
 	handle("POST /warm", a.postWarm)
 
 	handle("GET /contexts", a.listContexts)

@@ -40,6 +40,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	if s.MetricsPage == nil {
 		return fault.New(api.CodeUnsupported, "this server counts nothing")
 	}
+	if err := stateOf(r.Context()).who.RequireServer(); err != nil {
+		return err
+	}
 	s.MetricsPage.ServeHTTP(w, r)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/auth"
 )
 
 func TestEvents(t *testing.T) {
@@ -53,12 +54,15 @@ func TestMetricsNeedAKey(t *testing.T) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = w.Write([]byte("a_total 1\n"))
 	})
-	req := httptest.NewRequest("GET", "/metrics", nil)
-	req.Host = "127.0.0.1:1"
-	req.Header.Set("Authorization", "Bearer "+testKey)
-	res := httptest.NewRecorder()
-	Conform(t, New(Options{Keys: stubKeys{}, MetricsPage: page})).ServeHTTP(res, req)
-	if res.Code != 200 || !strings.Contains(res.Body.String(), "a_total") {
-		t.Errorf("%d %s", res.Code, res.Body)
+	// They are about all workspaces, so one's own administrators do not see them.
+	for workspace, want := range map[string]int{auth.Home: 200, "ann": 403} {
+		req := httptest.NewRequest("GET", "/metrics", nil)
+		req.Host = "127.0.0.1:1"
+		req.Header.Set("Authorization", "Bearer "+workspace)
+		res := httptest.NewRecorder()
+		Conform(t, New(Options{Keys: keysOfAll{}, MetricsPage: page})).ServeHTTP(res, req)
+		if res.Code != want || strings.Contains(res.Body.String(), "a_total") != (want == 200) {
+			t.Errorf("%s: %d %s", workspace, res.Code, res.Body)
+		}
 	}
 }

@@ -31,11 +31,11 @@ type message struct {
 	Dropped int64  `json:"dropped"`
 }
 
-func (l *live) socket(path string) *socket {
+func (l *live) socket(path, key string) *socket {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	l.t.Cleanup(cancel)
-	conn, _, err := websocket.Dial(ctx, l.url+path+"/exec/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer ann"}}})
+	conn, _, err := websocket.Dial(ctx, l.url+path+"/exec/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + key}}})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func (s *socket) hear() (m message) {
 func TestCommandsOverOneWebSocket(t *testing.T) {
 	l := newLive(t)
 	path, id := l.sandbox()
-	s := l.socket(path)
+	s := l.socket(path, "ann")
 	s.say(`{"id":"slow","cmd":"echo first; wait go; exit 3"}`)
 	if m := s.hear(); m.ID != "slow" || m.Stream != "stdout" || m.Data != "first\n" {
 		t.Fatalf("%+v", m)
@@ -116,7 +116,7 @@ func TestCommandsOverOneWebSocket(t *testing.T) {
 func TestCommandsEndWithTheirWebSocket(t *testing.T) {
 	l := newLive(t)
 	path, _ := l.sandbox()
-	s := l.socket(path)
+	s := l.socket(path, "ann")
 	s.say(`{"id":"1","cmd":"echo up; wait never"}`)
 	s.hear()
 	if err := s.conn.Close(websocket.StatusNormalClosure, ""); err != nil {
@@ -140,7 +140,7 @@ func TestCommandsEndWithTheirWebSocket(t *testing.T) {
 func TestTooManyCommandsOnAWebSocket(t *testing.T) {
 	l := newLive(t)
 	path, _ := l.sandbox()
-	s := l.socket(path)
+	s := l.socket(path, "ann")
 	for i := range 33 {
 		s.say(`{"id":"` + fmt.Sprint(i) + `","cmd":"wait never"}`)
 	}

@@ -91,6 +91,9 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 		{"a command", "POST", path + "/exec", `{"cmd":"echo up; sleep 60"}`, "", `"code":"unauthenticated"`, false},
 		{"a cell", "POST", path + "/repl/sessions/other/run", `{"code":"wait('never')","execution_id":"e-2"}`, "", `"code":"unauthenticated"`, false},
 	}
+	socket := l.socket(path, first)
+	socket.say(`{"id":"1","cmd":"echo up; sleep 60"}`)
+	socket.hear()
 	var ended sync.WaitGroup
 	begun := make(chan string, len(open))
 	for _, o := range open {
@@ -134,6 +137,9 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended.Wait() // else the test runs into its deadline
+	for err := error(nil); err == nil; {
+		_, _, err = socket.conn.Read(t.Context())
+	}
 	l.as(first, http.StatusUnauthorized, "GET", path, "")
 	l.as(second, http.StatusOK, "POST", path+"/exec", `{"cmd":"echo hi"}`)
 }

@@ -131,7 +131,7 @@ type (
 		Failures             []failureLink `json:"-"`
 	}
 	failureLink struct{ Status, Code string }
-	parameter struct {
+	parameter   struct {
 		Ref                   string `json:"$ref"`
 		Name, In, Description string
 		Required              bool

@@ -58,6 +58,19 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 			}
 		}
 	}
+	// Nor do they when they are named inside a body or a query.
+	for _, r := range []struct{ method, path, body, id, never string }{
+		{"POST", "/v1/sandboxes", `{"from_snapshot":"ID"}`, snapshot, noSnapshot},
+		{"GET", "/v1/snapshots?sandbox_id=ID", "", foreign, never},
+		{"POST", "/v1/sandboxes/" + own + "/promote", `{"tree_id":"ID"}`, foreign, never},
+	} {
+		at := func(id string) answer {
+			return l.ask("bob", r.method, strings.Replace(r.path, "ID", id, 1), strings.Replace(r.body, "ID", id, 1), id)
+		}
+		if got, want := at(r.id), at(r.never); got.status != want.status || got.body != want.body {
+			t.Errorf("%s %s with a foreign one:\n%+v\nwith one that never was:\n%+v", r.method, r.path, got, want)
+		}
+	}
 	// Nothing happened to them.
 	for key, id := range map[string]string{"ann": foreign, "bob": own} {
 		if got := l.as(key, http.StatusOK, "GET", "/v1/sandboxes", ""); strings.Count(got, `"id"`) != 1 || !strings.Contains(got, id) {

@@ -233,4 +233,4 @@ func (n now) Collect(out chan<- prometheus.Metric) {
 }
 
 // states are those that a sandbox on this host can be in.
-var states = []string{"prepared", "pooled", "creating", "running", "paused", "stopping"}
+var states = []string{"prepared", "pooled", "creating", "running", "paused", "hibernated", "stopping"}

@@ -126,6 +126,7 @@ func (m *Manager) imageOf(ctx context.Context, b *box, count int, carry bool) (*
 	if err := m.makeRoomFor(ctx, count, each); err != nil {
 		return nil, row, err
 	}
+	m.announce(ctx, b)
 	img := &image{dir: m.imageDir(newID("fk-")), generation: row.Generation, parent: row.ID}
 	if err := m.saveTo(ctx, b, img.dir, driver.Save{Volatile: true, GoesOn: goOn}); err != nil {
 		return nil, row, err

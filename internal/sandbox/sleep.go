@@ -67,6 +67,7 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 	defer end()
 	began := time.Now()
 	row := b.get()
+	m.announce(ctx, b)
 	have, err := m.hasImage(row) // of a paused one
 	if err != nil {
 		return err
@@ -291,6 +292,7 @@ func (m *Manager) Pause(ctx context.Context, owner, id string) error {
 	defer cancel()
 	ctx, end := b.stoppable(ctx)
 	defer end()
+	m.announce(ctx, b)
 	if err := p.Pause(ctx, b.inst); err != nil {
 		return fmt.Errorf("pausing sandbox %s: %w", id, err)
 	}

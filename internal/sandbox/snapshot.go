@@ -57,6 +57,7 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 		CreatedAt: m.cfg.Now(),
 	}
 	dir := m.imageDir(sn.ID)
+	m.announce(ctx, b)
 	if err := m.saveTo(ctx, b, dir, driver.Save{GoesOn: goOn}); err != nil {
 		return api.Snapshot{}, err
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -12,6 +13,8 @@ import (
 const (
 	stillLook  = 50 * time.Millisecond // between looks whether cells have ended
 	stillDrain = time.Second           // for calls that cannot be repeated
+
+	announceTime = 3 * time.Second
 )
 
 // still takes the turn of a box at a moment when no cell runs in it and no call
@@ -69,6 +72,23 @@ func (m *Manager) cellsRun(ctx context.Context, b *box) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// announce lets programs in a running sandbox get ready for an image. It is
+// for them, so what fails is not the caller's trouble.
+func (m *Manager) announce(ctx context.Context, b *box) {
+	if b.get().State != store.Running || b.inst == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
+	defer cancel()
+	client, err := b.link.Client(ctx)
+	if err == nil {
+		err = client.BeforeSnapshot(ctx)
+	}
+	if err != nil && !errors.Is(err, fault.NotFound) { // an older agent knows of no hooks
+		m.log.WarnContext(ctx, "programs in a sandbox could not be told of a snapshot", "sandbox", b.id, "error", err)
+	}
 }
 
 // shut makes calls to the box wait until the function is called.

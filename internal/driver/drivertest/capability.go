@@ -3,8 +3,10 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +123,140 @@ func testSnapshotThatFails(t *testing.T, f *Fixture) {
 	if err := snaps.Snapshot(ctx, sb.Instance, filepath.Join(f.dir, "late"), driver.Save{}); !errors.Is(err, fault.NotFound) {
 		t.Errorf("Snapshot of what has ended: %v, not of the kind not_found", err)
 	}
+}
+
+// testDamagedSnapshot spoils each file of a snapshot in turn. Nothing may be
+// started from it.
+func testDamagedSnapshot(t *testing.T, f *Fixture) {
+	snaps := snapshotter(t, f)
+	ctx := context.Background()
+	sb := f.run(t)
+	dir := filepath.Join(f.dir, "snapshot")
+	if err := snaps.Snapshot(ctx, sb.Instance, dir, driver.Save{}); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, sb)
+	if img, err := snaps.Inspect(ctx, dir); err != nil || img.Bytes <= 0 {
+		t.Fatalf("Inspect of a whole one: %+v, %v", img, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flipped := slices.Clone(data)
+		flipped[len(flipped)/2] ^= 4
+		for how, spoiled := range map[string][]byte{"cut in half": data[:len(data)/2], "flipped by a bit": flipped, "gone": nil} {
+			if err := os.WriteFile(path, spoiled, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if spoiled == nil {
+				_ = os.Remove(path)
+			}
+			if _, err := snaps.Inspect(ctx, dir); err == nil {
+				t.Errorf("%s %s: Inspect finds nothing wrong", e.Name(), how)
+			}
+			s, _ := f.spec(t)
+			s.Snapshot = dir
+			if p, err := f.Driver.Prepare(ctx, s); err == nil {
+				_ = p.Discard(ctx)
+				if spoiled == nil {
+					continue // an empty folder may mean a sandbox that has just started
+				}
+				t.Errorf("%s %s: it was prepared", e.Name(), how)
+			}
+			if left := f.Leftovers(t); len(left) > 0 {
+				t.Fatalf("%s %s: left on the host: %q", e.Name(), how, left)
+			}
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, link := f.spec(t)
+	s.Snapshot = dir
+	stop(t, f.start(t, s, link))
+}
+
+// testRetarget restores one that was prepared for another snapshot.
+func testRetarget(t *testing.T, f *Fixture) {
+	snaps := snapshotter(t, f)
+	ctx := context.Background()
+	sb := f.run(t)
+	if f.Talks {
+		sb.guest.Do(t, Call{Do: "keep", Path: "a", Text: "then"})
+		sb.guest.Do(t, Call{Do: "write", Path: "/kept", Text: "then"})
+	}
+	dir := filepath.Join(f.dir, "snapshot")
+	if err := snaps.Snapshot(ctx, sb.Instance, dir, driver.Save{Volatile: true}); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, sb)
+	s, link := f.spec(t)
+	p, err := f.Driver.Prepare(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	re, ok := p.(driver.Retargeter)
+	if !ok {
+		_ = p.Discard(ctx)
+		t.Skip("no Retargeter")
+	}
+	inst, err := re.RestoreFrom(ctx, dir, s.Limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := f.hold(t, inst, link)
+	if f.Talks {
+		for _, c := range []Call{{Do: "kept", Path: "a"}, {Do: "read", Path: "/kept"}} {
+			if got := copied.guest.Do(t, c); got != "then" {
+				t.Errorf("asked for %+v: %q", c, got)
+			}
+		}
+		if got := copied.guest.Do(t, Call{Do: "hostname"}); got != s.Hostname {
+			t.Errorf("its name is %q", got)
+		}
+	}
+	stop(t, copied)
+}
+
+// testSleepAndWake uses one id again and again, as a sandbox does that is
+// hibernated. What is in its files and its memory stays.
+func testSleepAndWake(t *testing.T, f *Fixture) {
+	snaps := snapshotter(t, f)
+	ctx := context.Background()
+	s, link := f.spec(t)
+	sb := f.start(t, s, link)
+	for round := range 4 {
+		if f.Talks {
+			sb.guest.Do(t, Call{Do: "write", Path: fmt.Sprintf("/round-%d", round), Text: "yes"})
+			sb.guest.Do(t, Call{Do: "keep", Path: fmt.Sprint(round), Text: "yes"})
+		}
+		dir := filepath.Join(f.dir, fmt.Sprintf("image-%d", round))
+		if err := snaps.Snapshot(ctx, sb.Instance, dir, driver.Save{Stop: true}); err != nil {
+			t.Fatal(err)
+		}
+		old := sb.Instance
+		s.Snapshot = dir
+		sb = f.start(t, s, link)
+		stop(t, old) // the end of an earlier life is not that of this one
+		if f.Talks {
+			for n := range round + 1 {
+				if got := sb.guest.Do(t, Call{Do: "read", Path: fmt.Sprintf("/round-%d", n)}); got != "yes" {
+					t.Errorf("after round %d the file of round %d holds %q", round, n, got)
+				}
+				if got := sb.guest.Do(t, Call{Do: "kept", Path: fmt.Sprint(n)}); got != "yes" {
+					t.Errorf("after round %d the memory of round %d holds %q", round, n, got)
+				}
+			}
+		}
+	}
+	stop(t, sb)
 }
 
 func testPause(t *testing.T, f *Fixture) {

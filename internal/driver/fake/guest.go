@@ -357,6 +357,7 @@ func (g *Guest) routes() {
 	})
 	handle("GET /log", g.getLog)
 	handle("POST /assign", g.assign)
+	handle("POST /hooks/snapshot", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })
 	handle("GET /contexts", func(w http.ResponseWriter, r *http.Request) error {
 		out := []api.Context{}
 		for _, k := range g.kernels() {

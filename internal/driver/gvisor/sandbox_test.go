@@ -233,32 +233,6 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestSnapshotTorn restores what is not whole.
-func TestSnapshotTorn(t *testing.T) {
-	f := newFixture(t)
-	torn := filepath.Join(drivertest.Dir(t), "torn")
-	if err := os.CopyFS(torn, os.DirFS(f.Spec.Snapshot)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(filepath.Join(torn, "checkpoint.img"), 4096); err != nil {
-		t.Fatal(err)
-	}
-	ctx := context.Background()
-	s := f.Spec
-	s.ID, s.LinkDir, s.Snapshot = "torn", drivertest.Dir(t), torn
-	p, err := f.Driver.Prepare(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if inst, err := p.Restore(ctx, s.Limits); err == nil {
-		exit, _ := inst.Wait(ctx)
-		t.Errorf("half a snapshot was restored, and ended as %+v", exit)
-	}
-	if left := f.leftovers(t); len(left) > 0 {
-		t.Errorf("left on the host: %q", left)
-	}
-}
-
 // TestTooLittleMemory says so, when the snapshot does not fit the limit.
 func TestTooLittleMemory(t *testing.T) {
 	f := newFixture(t)

@@ -24,6 +24,7 @@ from pandastack import (
     PandastackError,
     RateLimitError,
     SandboxTimeout,
+    ExploreError,
     ServerError,
 )
 
@@ -193,6 +194,45 @@ def test_snapshots_and_forks_of_a_server_that_can(surface: Surface) -> None:
     children = sb.fork(2, metadata={"a": "b"})
     assert [(c.id, c.template, c.status) for c in children] == [("sb_3", sb.template, "running"), ("sb_4", sb.template, "running")]
     assert sb.fork_tree(1)[0].status == "creating"
+
+
+def test_what_is_carried_is_said(surface: Surface) -> None:
+    surface.server.on("POST", ".*/snapshots", answer(201, {"id": "snap_1", "size_bytes": 85}))
+    surface.server.on("POST", ".*/fork", answer(201, {"parent_id": "sb_1", "children": ["sb_3"]}))
+    surface.server.on("POST", ".*/hibernate", answer(200, {"status": "hibernated"}))
+    sb = surface.sandbox()
+    for call in (sb.snapshot, sb.fork, sb.hibernate):
+        call()
+        assert surface.server.calls[-1].body == b""
+        call(carry_running=True)
+        assert surface.server.calls[-1].json == {"carry_running": True}
+        with pytest.raises(TypeError, match="carry_running"):
+            call(carry_running="yes")
+
+
+def test_explore_chooses_and_cleans_up(surface: Surface) -> None:
+    branches = [{"id": f"sb_{n}", "metadata": {"fork_tree_id": "tr_1"}} for n in (11, 12, 13)]
+    surface.server.on("POST", ".*/fork-tree", answer(201, {"tree_id": "tr_1", "children": branches}))
+    surface.server.on("POST", ".*/sb_11/exec", answer(200, {"stdout": "/work/a\n", "stderr": "", "exit_code": 1, "duration_ms": 1}))
+    for n, ms in ((12, 9), (13, 5)):
+        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": "/work/a\n", "stderr": "", "exit_code": 0, "duration_ms": ms}))
+    surface.server.on("POST", ".*/promote", answer(200, {"winner": "sb_13", "tree_id": "tr_1", "deleted": [], "failures": {}}))
+    surface.server.on("DELETE", ".*/sb_1[123]", answer(204))
+    sb = surface.sandbox()
+    found = sb.explore(["false", "slow", "quick"], metadata={"a": "b"})
+    assert (found.winner.id, found.winner_outcome.index, found.tree_id) == ("sb_13", 2, "tr_1")
+    assert sorted(found.reaped) == ["sb_11", "sb_12"] and found.outcomes[0].files == ["/work/a"]
+    assert surface.server.sent("POST", "/fork-tree")[0].json == {"count": 3, "metadata": {"a": "b", "explore": "1"}}
+    longest = sb.explore(["false", "slow", "quick"], score=lambda o: o.duration_ms, cleanup_losers=False, capture_files=False)
+    assert longest.winner.id == "sb_12" and longest.reaped == []
+    for n in (11, 12, 13):
+        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": "", "stderr": "", "exit_code": 1, "duration_ms": 1}))
+    with pytest.raises(ExploreError, match="none of 3") as caught:
+        sb.explore(["a", "b", "c"])
+    assert len(caught.value.exploration.outcomes) == 3
+    for bad in ([], ["x"] * 17):
+        with pytest.raises(ValueError, match="candidates"):
+            sb.explore(bad)
 
 
 def test_previews(surface: Surface) -> None:

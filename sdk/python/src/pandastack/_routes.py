@@ -121,12 +121,21 @@ def set_persistent(sandbox_id: str, persistent: bool) -> Request:
 
 
 def change_state(sandbox_id: str, verb: str) -> Request:
-    """`verb` is pause, resume, hibernate or wake; saying one twice changes nothing."""
+    """`verb` is pause, resume or wake; saying one twice changes nothing."""
     return Request("POST", _sandbox(sandbox_id, f"/{verb}"), read_seconds=SNAPSHOT_SECONDS)
 
 
-def snapshot(sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, str]]) -> Request:
+def hibernate(sandbox_id: str, carry_running: bool) -> Request:
+    body = {"carry_running": True} if check.flag("carry_running", carry_running) else None
+    return Request("POST", _sandbox(sandbox_id, "/hibernate"), body=body, read_seconds=SNAPSHOT_SECONDS)
+
+
+def snapshot(
+    sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, str]], carry_running: bool = False
+) -> Request:
     body: Dict[str, Any] = {}
+    if check.flag("carry_running", carry_running):
+        body["carry_running"] = True
     if name is not None:
         body["name"] = check.text("name", name)
     if metadata is not None:
@@ -134,8 +143,12 @@ def snapshot(sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, 
     return Request("POST", _sandbox(sandbox_id, "/snapshots"), body=body or None, read_seconds=SNAPSHOT_SECONDS)
 
 
-def fork(sandbox_id: str, count: Optional[int], metadata: Optional[Dict[str, str]]) -> Request:
+def fork(
+    sandbox_id: str, count: Optional[int], metadata: Optional[Dict[str, str]], carry_running: bool = False
+) -> Request:
     body: Dict[str, Any] = {}
+    if check.flag("carry_running", carry_running):
+        body["carry_running"] = True
     if count is not None:
         body["count"] = check.whole("count", count)
     if metadata is not None:

@@ -17,6 +17,7 @@ __all__ = [
     "CapacityError",
     "CommandError",
     "ConflictError",
+    "ExploreError",
     "NotFoundError",
     "PandastackError",
     "RateLimitError",
@@ -107,6 +108,18 @@ class CapacityError(ServerError):
 
 class SandboxTimeout(PandastackError, TimeoutError):
     """A command did not end within its deadline; `stdout` and `stderr` are what it had written by then."""
+
+
+class ExploreError(PandastackError):
+    """No candidate of `explore` succeeded, or could be chosen.
+
+    Attributes:
+        exploration: the `Exploration` with all outcomes; its branches are gone.
+    """
+
+    def __init__(self, message: str, *, exploration: Any = None) -> None:
+        super().__init__(message)
+        self.exploration = exploration
 
 
 class CommandError(PandastackError):

@@ -8,11 +8,14 @@ from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 __all__ = [
+    "Candidate",
     "ContextInfo",
     "ExecResult",
+    "Exploration",
     "FileInfo",
     "LifeEvent",
     "Lifecycle",
+    "Outcome",
     "ProcessInfo",
     "SandboxInfo",
     "SnapshotID",
@@ -154,7 +157,8 @@ class SandboxInfo:
         created_at, expires_at: aware datetimes, None when unknown.
         from_snapshot: the snapshot it was made from, or None.
         driver: "gvisor" and the like.
-        boot_ms: milliseconds from the request to a sandbox that answers; boot_mode: "pool", "prepared" or "cold".
+        forked_from: the sandbox it is a copy of, or None.
+        boot_ms: milliseconds from the request to a sandbox that answers; boot_mode: "pool", "prepared", "cold" or "wake".
         end_reason: why it no longer runs ("killed", "ttl", "oom", "crashed"), or None.
         generation: goes up at every restore.
         capabilities: what this sandbox can do beyond the ordinary, such as "pause".
@@ -176,6 +180,7 @@ class SandboxInfo:
     created_at: Optional[datetime] = None
     expires_at: Optional[datetime] = None
     from_snapshot: Optional[str] = None
+    forked_from: Optional[str] = None
     driver: Optional[str] = None
     boot_ms: Optional[float] = None
     boot_mode: Optional[str] = None
@@ -202,6 +207,7 @@ class SandboxInfo:
             created_at=_time(body.get("created_at")),
             expires_at=_time(body.get("expires_at")),
             from_snapshot=body.get("from_snapshot") or None,
+            forked_from=body.get("forked_from") or None,
             driver=body.get("driver") or None,
             boot_ms=body.get("boot_ms"),
             boot_mode=body.get("boot_mode") or None,
@@ -538,6 +544,77 @@ class Token:
             expires_at=_time(body.get("expires_at")),
             last_used_at=_time(body.get("last_used_at")),
         )
+
+
+@dataclass
+class Candidate:
+    """A command for `explore`.
+
+    Attributes:
+        cmd: a str for the shell, or a list of arguments.
+        label: a name for it. Default: its number.
+        timeout_seconds: its deadline. Default: that of the call.
+    """
+
+    cmd: Union[str, List[str]]
+    label: Optional[str] = None
+    timeout_seconds: Optional[float] = None
+
+
+@dataclass
+class Outcome:
+    """What became of one candidate of `explore`.
+
+    Attributes:
+        index, label, cmd: which one it was.
+        sandbox_id: the branch it ran in.
+        exit_code: its status, None when it did not end; then `error` says why.
+        stdout, stderr: the last 4096 characters of each.
+        duration_ms: how long it ran.
+        files: paths that it wrote under /workspace, /app, /work, /root and /home, 200 at most.
+        score: what it was chosen by.
+    """
+
+    index: int
+    label: str
+    cmd: Union[str, List[str]]
+    sandbox_id: str
+    exit_code: Optional[int] = None
+    stdout: str = ""
+    stderr: str = ""
+    duration_ms: float = 0.0
+    files: List[str] = field(default_factory=list)
+    score: Optional[float] = None
+    error: Optional[str] = None
+
+
+@dataclass
+class Exploration:
+    """What `explore` found.
+
+    Attributes:
+        winner: the branch that was chosen, a sandbox, or None.
+        winner_outcome: its `Outcome`.
+        outcomes: all of them, in the order of the candidates.
+        tree_id: of the branches.
+        reaped: ids of the branches that were ended; reap_failures: why others could not be, by id.
+        errors: candidates that got no branch.
+    """
+
+    outcomes: List[Outcome]
+    tree_id: Optional[str] = None
+    winner: Any = None
+    winner_outcome: Optional[Outcome] = None
+    reaped: List[str] = field(default_factory=list)
+    reap_failures: Dict[str, str] = field(default_factory=dict)
+    errors: List[str] = field(default_factory=list)
+
+
+def pick(outcomes: List[Outcome], select: str, require_success: bool) -> Optional[Outcome]:
+    """The outcome with the best score; of equals the quickest."""
+    able = [o for o in outcomes if o.score is not None and (o.exit_code == 0 or not require_success)]
+    sign = -1.0 if select == "max" else 1.0
+    return min(able, key=lambda o: (sign * (o.score or 0.0), o.duration_ms), default=None)
 
 
 class SnapshotID(str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import asynccontextmanager
-from typing import Any, AsyncIterator, Callable, Dict, Optional
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional
 
 import aiohttp
 from yarl import URL
@@ -182,3 +182,18 @@ def shared(key: Any, make: Callable[[], Any]) -> Any:
     of_loop = _shared.setdefault(loop, {})
     found = of_loop.get(key)
     return found if found is not None else of_loop.setdefault(key, make())
+
+
+async def side_by_side(limit: int, work: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
+    """``work`` on each item, so many at once; the outcomes in order. The first error is raised when all have ended."""
+    turns = asyncio.Semaphore(limit)
+
+    async def one(item: Any) -> Any:
+        async with turns:
+            return await work(item)
+
+    done = await asyncio.gather(*(one(item) for item in items), return_exceptions=True)
+    for outcome in done:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return list(done)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Iterator, Callable, Dict, List, Optional, Union
+from typing import Any, Iterator, Callable, Dict, List, Optional, Sequence, Union
 from urllib.parse import urlsplit
 
 from .. import _checks as check
@@ -12,10 +12,22 @@ from .. import _routes as routes
 from .._request import Upload
 from ..errors import NotFoundError
 from ..execution import Execution, Result
-from ..records import ContextInfo, ExecResult, LifeEvent, Lifecycle, Metrics, SandboxInfo, SnapshotID
+from ..records import (
+    Candidate,
+    ContextInfo,
+    ExecResult,
+    Exploration,
+    LifeEvent,
+    Lifecycle,
+    Metrics,
+    Outcome,
+    SandboxInfo,
+    SnapshotID,
+)
 from .client import Client, shared_client
 from .commands import Commands, Command
 from .context import CodeContext
+from .explore import explore
 from .filesystem import Filesystem
 
 DEFAULT_CONTEXT = "default"
@@ -338,20 +350,28 @@ class Sandbox:
         return Metrics.from_wire((self._client._send(routes.get_metrics(self.id))).object())
 
     def pause(self) -> None:
-        """Stops all in it until `resume`; memory is kept. Cells and commands are refused meanwhile (ConflictError)."""
+        """Stops all in it until `resume`; memory is kept, and also written to disk, so that it survives a reboot.
+
+        Cells and commands are refused meanwhile (ConflictError).
+        """
         self._client._send(routes.change_state(self.id, "pause"))
 
     def resume(self) -> None:
         """Lets it go on after `pause`."""
         self._client._send(routes.change_state(self.id, "resume"))
 
-    def hibernate(self) -> None:
+    def hibernate(self, *, carry_running: bool = False) -> None:
         """Saves it to disk and frees its memory; any call wakes it.
 
+        Args:
+            carry_running: don't wait for running cells: they go on when it wakes. Who waits for one is told (ConflictError).
+
         Raises:
+            ConflictError: cells were still running after 10 s.
+            CapacityError: the server's disk can't hold it; it goes on running.
             ServerError: this server can't do it (status 501).
         """
-        self._client._send(routes.change_state(self.id, "hibernate"))
+        self._client._send(routes.hibernate(self.id, carry_running))
 
     def wake(self) -> None:
         """Brings it back after `hibernate`.
@@ -361,28 +381,43 @@ class Sandbox:
         """
         self._client._send(routes.change_state(self.id, "wake"))
 
-    def snapshot(self, name: Optional[str] = None, metadata: Optional[Dict[str, str]] = None) -> SnapshotID:
-        """Keeps its files and memory as they are now, for ``create(from_snapshot=…)``.
-
-        Raises:
-            ServerError: this server can't do it (status 501).
-        """
-        return SnapshotID.from_wire((self._client._send(routes.snapshot(self.id, name, metadata))).object())
-
-    def fork(self, count: Optional[int] = None, *, metadata: Optional[Dict[str, str]] = None) -> Any:
-        """Copies it as it is now, with its interpreters and their variables.
+    def snapshot(
+        self, name: Optional[str] = None, metadata: Optional[Dict[str, str]] = None, *, carry_running: bool = False
+    ) -> SnapshotID:
+        """Keeps its files, memory, processes and contexts as they are now, for ``create(from_snapshot=…)``. It goes on.
 
         Args:
-            count: how many copies. Default: one.
-            metadata: strings for the copies.
+            name: what to call it. metadata: strings to keep with it.
+            carry_running: don't wait for running cells: every copy goes on with them.
+
+        Raises:
+            ConflictError: cells were still running after 10 s.
+            CapacityError: the server's disk can't hold it.
+            ServerError: this server can't do it (status 501).
+        """
+        return SnapshotID.from_wire((self._client._send(routes.snapshot(self.id, name, metadata, carry_running))).object())
+
+    def fork(
+        self, count: Optional[int] = None, *, metadata: Optional[Dict[str, str]] = None, carry_running: bool = False
+    ) -> Any:
+        """Copies it as it is now, with its files, processes, interpreters and their variables. It goes on.
+
+        Each copy has memory of its own, as much as the parent uses.
+
+        Args:
+            count: how many copies, 1 to 16. Default: one.
+            metadata: strings for the copies, on top of the parent's.
+            carry_running: don't wait for running cells: every copy goes on with them.
 
         Returns:
             One `Sandbox`, or a list of them when `count` is given.
 
         Raises:
+            ConflictError: cells were still running after 10 s.
+            CapacityError: there is no memory for so many, or no disk; nothing was copied.
             ServerError: this server can't do it (status 501).
         """
-        answer = self._client._send(routes.fork(self.id, count, metadata))
+        answer = self._client._send(routes.fork(self.id, count, metadata, carry_running))
         made = self._children(answer.json())
         return made[0] if count is None else made
 
@@ -404,6 +439,52 @@ class Sandbox:
             ServerError: this server can't do it (status 501).
         """
         return (self._client._send(routes.promote(self.id, cleanup_siblings, tree_id))).object()
+
+    def explore(
+        self,
+        candidates: Sequence[Union[str, Candidate]],
+        *,
+        score: Optional[Callable[[Outcome], float]] = None,
+        select: str = "max",
+        max_concurrency: int = 4,
+        require_success: bool = True,
+        cleanup_losers: bool = True,
+        promote_winner: bool = True,
+        capture_files: bool = True,
+        timeout_seconds: float = 60,
+        metadata: Optional[Dict[str, str]] = None,
+    ) -> Exploration:
+        """Tries commands side by side, each in a copy of this sandbox, and keeps the best.
+
+        Args:
+            candidates: 1 to 16 commands.
+            score: gives an `Outcome` a number. Default: 1 for a status of 0, else 0.
+            select: "max" or "min" of the score; of equals the quickest is chosen.
+            max_concurrency: how many run at once.
+            require_success: choose only among those that ended with status 0.
+            cleanup_losers: end the other copies.
+            promote_winner: mark the chosen one.
+            capture_files: tell which files each wrote.
+            timeout_seconds: the deadline of each.
+            metadata: strings for the copies.
+
+        Raises:
+            ExploreError: none could be chosen; has the outcomes.
+            ConflictError, CapacityError: as `fork`.
+        """
+        return explore(
+            self,
+            candidates,
+            score=score,
+            select=select,
+            max_concurrency=max_concurrency,
+            require_success=require_success,
+            cleanup_losers=cleanup_losers,
+            promote_winner=promote_winner,
+            capture_files=capture_files,
+            timeout_seconds=timeout_seconds,
+            metadata=metadata,
+        )
 
     def _children(self, decoded: Any) -> List["Sandbox"]:
         if isinstance(decoded, dict):

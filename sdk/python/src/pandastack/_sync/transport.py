@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import urllib3
 from urllib3.exceptions import (
@@ -167,3 +168,10 @@ def shared(key: Any, make: Callable[[], Any]) -> Any:
     whole = (os.getpid(), key)  # a forked child must not use its parent's connections
     found = _shared.get(whole)
     return found if found is not None else _shared.setdefault(whole, make())
+
+
+def side_by_side(limit: int, work: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
+    """``work`` on each item, so many at once; the outcomes in order. The first error is raised when all have ended."""
+    with ThreadPoolExecutor(limit) as threads:
+        waiting = [threads.submit(work, item) for item in items]
+    return [one.result() for one in waiting]
