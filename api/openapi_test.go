@@ -116,6 +116,9 @@ func TestFailuresOfRoutes(t *testing.T) {
 			if len(status) != 3 {
 				t.Errorf("%s: status %q", name, status)
 			}
+			if events := at(r.(object), "content", "text/event-stream"); events != nil && (events["x-events"] == nil || events["schema"] != nil) {
+				t.Errorf("%s: a stream has its events under x-events, and no schema", name)
+			}
 		}
 		for _, code := range want {
 			if code == "no_capacity" && strings.HasSuffix(name, "/readyz") {

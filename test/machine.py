@@ -148,16 +148,22 @@ class Machine:
     # What there is in it
 
     def processes(self) -> dict[int, str]:
-        """By its number on the host; those that only run our commands left out."""
-        ns = os.readlink(f"/proc/{self.pid}/ns/pid")
-        found = {}
+        """All that descend from its first one, by their number on the host. Sandboxes are among them, in namespaces of their own."""
+        parents, commands = {}, {}
         for p in Path("/proc").iterdir():
-            try:
-                if p.name.isdigit() and os.readlink(p / "ns/pid") == ns:
-                    found[int(p.name)] = (p / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            except OSError:
-                continue
-        return found
+            if p.name.isdigit():
+                try:
+                    parents[int(p.name)] = int((p / "stat").read_text().rpartition(")")[2].split()[1])
+                    commands[int(p.name)] = (p / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                except OSError:
+                    continue
+
+        def ours(pid: int) -> bool:
+            while pid not in (0, self.pid):
+                pid = parents.get(pid, 0)
+            return pid == self.pid
+
+        return {pid: cmd for pid, cmd in commands.items() if ours(pid)}
 
     def mounts(self) -> list[str]:
         return sorted(line.split()[4] for line in Path(f"/proc/{self.pid}/mountinfo").read_text().splitlines())

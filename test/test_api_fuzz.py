@@ -36,6 +36,10 @@ checks.not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501, 503, 50
 # A schema cannot say that a path is a folder, or that there is no node in this template.
 checks.positive_data_acceptance.enabled = false
 
+[phases.coverage]
+# Others are 501 where published clients use them.
+unexpected-methods = ["PUT", "PATCH", "OPTIONS", "TRACE", "QUERY"]
+
 [generation]
 max-examples = {examples}
 database = "none"
@@ -45,6 +49,7 @@ unique-inputs = true
 sandboxes.values = ["{victim}"]
 contexts.values = ["default", "fuzz"]
 processes.values = [{pid}]
+rubbish.values = ["/workspace/fuzz"]
 paths.values = ["/workspace", "/workspace/fuzz/a", "/etc/passwd", "/dev/null", "/proc/self", "/no/such"]
 
 [parameters]
@@ -58,9 +63,14 @@ paths.values = ["/workspace", "/workspace/fuzz/a", "/etc/passwd", "/dev/null", "
 include-operation-id = ["killSandbox", "pauseSandbox", "patchLifecycle"]
 parameters = {{ "path.id" = "sb-none" }}
 
+# A process that was killed is still described.
+[[operations]]
+include-tag = "processes"
+checks.use_after_free.enabled = false
+
 # What would go on for ever.
 [[operations]]
-include-operation-id = ["allEvents", "sandboxEvents"]
+include-operation-id = ["allEvents", "sandboxEvents", "logs"]
 parameters = {{ "query.follow" = "0" }}
 
 [[operations]]
@@ -69,7 +79,7 @@ parameters = {{ "path.prefix" = "pds_none" }}
 
 [[operations]]
 include-operation-id = "removeFile"
-parameters = {{ "query.path" = "/workspace/fuzz" }}
+parameters = {{ "query.path" = {{ dictionary = "rubbish", probability = 0.9 }} }}
 """
 
 

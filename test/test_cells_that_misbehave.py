@@ -4,6 +4,7 @@ and leaves its neighbours alone."""
 from __future__ import annotations
 
 import pytest
+from daemon import Daemon
 from pandastack import CodeContext, Sandbox
 
 
@@ -102,7 +103,8 @@ def test_a_bomb_of_forked_interpreters_ends_with_its_cell(sandbox: Sandbox, shar
     assert shared_sandbox.run_code("1+1").text == "2"
 
 
-def test_a_full_disk_is_an_error_in_python_and_nothing_else(sandbox: Sandbox, shared_sandbox: Sandbox) -> None:
+def test_a_full_disk_is_an_error_in_python_and_nothing_else(daemon: Daemon, shared_sandbox: Sandbox) -> None:
+    sandbox = Sandbox.create(template="code-interpreter", disk_mb=256, ttl_seconds=600, api_url=daemon.url, api_key=daemon.key)
     ex = sandbox.run_code(
         "import os\nwith open('/workspace/big', 'wb') as f:\n    for _ in range(1 << 20):\n        f.write(bytes(64 << 20))", timeout_seconds=180)
     assert (ex.end, ex.error_name) == ("error", "OSError"), ex.error
@@ -110,6 +112,7 @@ def test_a_full_disk_is_an_error_in_python_and_nothing_else(sandbox: Sandbox, sh
     ex = sandbox.run_code("os.remove('/workspace/big'); print('still here')")
     assert ex.stdout == "still here\n"
     assert shared_sandbox.run_code("1+1").text == "2"
+    sandbox.kill()
 
 
 def test_a_gigabyte_of_output_is_cut_in_the_middle_and_counted(ctx: CodeContext) -> None:

@@ -185,6 +185,34 @@ def test_a_sandbox_that_is_ended_for_its_memory_says_so(daemon: Daemon) -> None:
         sb.kill()
 
 
+def shown(sb: Sandbox) -> str | None:
+    """What a sandbox believes its memory and disk to be, in MB, and its limit of processes."""
+    return sb.run_code(
+        "import resource, shutil\n(int(open('/proc/meminfo').readline().split()[1]) >> 10, shutil.disk_usage('/').total >> 20, "
+        "resource.getrlimit(resource.RLIMIT_NPROC)[0])").text
+
+
+def test_limits_go_along_with_snapshots_and_sleep(daemon: Daemon) -> None:
+    sb = create(daemon, memory_mb=500, disk_mb=200, pids=120)
+    copies: list[Sandbox] = []
+    try:
+        sb.filesystem.write("/workspace/file", b"x" * (64 << 20))
+        snapshot = sb.snapshot()
+        for asked, has in (({}, (500, 200)), ({"memory_mb": 700, "disk_mb": 100}, (700, 100))):
+            copies.append(Sandbox.create(from_snapshot=snapshot, ttl_seconds=600, api_url=daemon.url, api_key=daemon.key, **asked))
+            assert (copies[-1].info.memory_mb, copies[-1].info.disk_mb) == has
+            assert shown(copies[-1]).startswith(f"({has[0]}, {has[1]}, ")
+            assert copies[-1].metrics().usage.disk_bytes > 64 << 20
+        with pytest.raises(BadRequestError) as e:
+            Sandbox.create(from_snapshot=snapshot, disk_mb=32, api_url=daemon.url, api_key=daemon.key)
+        assert e.value.field == "disk_mb", "less than what is on it"
+        sb.hibernate()
+        assert shown(sb) == "(500, 200, 120)"
+    finally:
+        for s in (sb, *copies):
+            s.kill()
+
+
 @pytest.mark.parametrize("field, value, bounds", [
     ("cpu", 0.01, "between 0.1 and"),
     ("cpu", 4096, "between 0.1 and"),

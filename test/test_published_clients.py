@@ -56,6 +56,10 @@ lifecycle
 pause
 hibernation
 snapshot
+fork
+fork tree
+explore
+logs
 templates
 me
 tokens

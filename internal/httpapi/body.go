@@ -31,8 +31,11 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	if err != nil {
 		return err
 	}
-	if len(bytes.TrimSpace(raw)) == 0 {
+	switch body := bytes.TrimSpace(raw); {
+	case len(body) == 0:
 		return nil
+	case string(body) == "null": // which the decoder would take for no options
+		return fault.New(api.CodeInvalid, "the body must be a JSON object, not null").WithHint("leave the body out for no options")
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return explain(err)

@@ -31,8 +31,12 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	after, err := lastEventID(r)
+	if err != nil {
+		return err
+	}
 	if follows {
-		return s.followLogs(w, r, wanted)
+		return s.followLogs(w, r, after, wanted)
 	}
 	var text bytes.Buffer
 	err = s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
@@ -59,11 +63,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // followLogs ends when the sandbox does.
-func (s *Server) followLogs(w http.ResponseWriter, r *http.Request, wanted func(stream string) bool) error {
-	after, err := lastEventID(r)
-	if err != nil {
-		return err
-	}
+func (s *Server) followLogs(w http.ResponseWriter, r *http.Request, after int64, wanted func(stream string) bool) error {
 	link := func(ctx context.Context) (*guest.Client, func(), error) {
 		return s.Sandboxes.Guest(ctx, owner(r), r.PathValue("id"))
 	}

@@ -223,6 +223,53 @@ try {
     await fails("NotFoundError", /snapshot/, () => Sandbox.create({ fromSnapshot: snapshot.id }));
   });
 
+  await check("fork", async () => {
+    await ctx.runCode("forked = 'from here'");
+    const child = await sandbox.fork({ metadata: { child: "yes" } });
+    try {
+      assert.notEqual(child.id, sandbox.id);
+      assert.deepEqual([child.status, child.template, child.info.metadata.child], ["running", "code-interpreter", "yes"]);
+      assert.equal((await new sdk.CodeContext(client, child.id, ctx.id).runCode("forked")).text, "'from here'");
+      await child.exec("echo child > /workspace/only");
+      assert.equal(await files.exists("/workspace/only"), false);
+    } finally {
+      await child.kill();
+    }
+  });
+  await check("fork tree", async () => {
+    const children = await sandbox.forkTree({ count: 2, metadata: { a: "b" } });
+    const [one, two] = children;
+    try {
+      assert.equal(new Set([sandbox.id, one.id, two.id]).size, 3);
+      assert.equal(one.info.metadata.fork_tree_id, two.info.metadata.fork_tree_id);
+      const promoted = await one.promote({ cleanupSiblings: true });
+      assert.deepEqual([promoted.winner, promoted.deleted, promoted.failures], [one.id, [two.id], {}]);
+      assert.equal((await one.exec("echo $((2+2))")).stdout, "4\n");
+      await fails("NotFoundError", /./, () => Sandbox.get(two.id));
+    } finally {
+      for (const child of children) await child.kill().catch(() => {}); // one of them has ended
+    }
+  });
+  await check("explore", async () => {
+    const result = await sandbox.explore(["exit 1", "echo PASS"], { scoreFn: (_, o) => (o.stdoutTail.includes("PASS") ? 1 : 0) });
+    try {
+      assert.equal(result.winnerOutcome.label, "echo PASS");
+      assert.deepEqual([result.errors, result.reaped.length, result.outcomes.length], [[], 1, 2]);
+      assert.equal((await result.winner.exec("pwd")).stdout, "/workspace\n");
+    } finally {
+      await result.winner.kill();
+    }
+  });
+  await check("logs", async () => {
+    const lines = [];
+    for await (const line of sandbox.logs({ stream: "both" })) lines.push(line);
+    assert.ok(lines.length > 0 && lines.every((l) => typeof l === "string" && !l.includes("\n")), JSON.stringify(lines.slice(0, 3)));
+    for await (const line of sandbox.logs({ follow: true })) {
+      assert.equal(line, lines[0]);
+      break;
+    }
+  });
+
   await check("templates", async () => {
     assert.ok((await client.templates.list()).some((t) => t.name === "code-interpreter" && t.size_bytes > 0 && t.memory_mb > 0));
     assert.equal((await client.templates.get("code-interpreter")).name, "code-interpreter");
@@ -262,12 +309,6 @@ try {
   });
 
   const absent = {
-    fork: () => sandbox.fork(),
-    forkTree: () => sandbox.forkTree({ count: 2 }),
-    promote: () => sandbox.promote(),
-    explore: () => sandbox.explore(["true"]),
-    logs: async () => { for await (const line of sandbox.logs()) return line; },
-    "logs follow": async () => { for await (const line of sandbox.logs({ follow: true })) return line; },
     previewUrls: () => sandbox.previewUrls(),
     "templates.build": () => client.templates.build({ name: "n", rootfs: new Uint8Array(8) }),
     "templates.register": () => client.templates.register({ name: "n", imageRef: "i" }),

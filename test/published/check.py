@@ -308,6 +308,51 @@ def _():
     fails(NotFoundError, "snapshot", lambda: Sandbox.create(from_snapshot=snapshot))
 
 
+@check("fork")
+def _():
+    ctx.run_code("forked = 'from here'")
+    with sandbox.fork(metadata={"child": "yes"}) as child:
+        assert child.id != sandbox.id and (child.status, child.metadata["child"]) == ("running", "yes")
+        assert pandastack.CodeContext(child, ctx.id).run_code("forked").text == "'from here'"
+        child.exec("echo child > /workspace/only")
+        assert not files.exists("/workspace/only")
+
+
+@check("fork tree")
+def _():
+    children = sandbox.fork_tree(2, metadata={"a": "b"})
+    one, two = children
+    try:
+        assert len({sandbox.id, one.id, two.id}) == 3
+        assert one.metadata["fork_tree_id"] == two.metadata["fork_tree_id"]
+        promoted = one.promote(cleanup_siblings=True)
+        assert (promoted["winner"], promoted["deleted"], promoted["failures"]) == (one.id, [two.id], {})
+        assert one.exec("echo $((2+2))").stdout == "4\n"
+        fails(NotFoundError, ".", lambda: Sandbox.get(two.id))
+    finally:
+        for child in children:
+            try:
+                child.kill()
+            except NotFoundError:
+                pass  # one of them has ended
+
+
+@check("explore")
+def _():
+    result = sandbox.explore(["exit 1", "echo PASS"], score_fn=lambda _, o: 1.0 if "PASS" in o.stdout_tail else 0.0)
+    with result.winner as winner:
+        assert result.winner_outcome.label == "echo PASS"
+        assert (result.errors, len(result.reaped), len(result.outcomes)) == ([], 1, 2)
+        assert winner.exec("pwd").stdout == "/workspace\n"
+
+
+@check("logs")
+def _():
+    lines = list(sandbox.logs())
+    assert lines and all(isinstance(line, str) and "\n" not in line for line in lines)
+    assert next(sandbox.logs(follow=True)) == lines[0]
+
+
 @check("templates")
 def _():
     (mine,) = [t for t in client.templates.list() if t.name == "code-interpreter"]
@@ -362,15 +407,7 @@ def _():
 
 @check("what is not here")
 def _():
-    from pandastack.explore import explore
-
     for name, call in {
-        "fork": sandbox.fork,
-        "fork_tree": lambda: sandbox.fork_tree(2),
-        "promote": sandbox.promote,
-        "explore": lambda: explore(sandbox, ["true"]),
-        "logs": lambda: list(sandbox.logs()),
-        "logs follow": lambda: list(sandbox.logs(follow=True)),
         "preview_urls": sandbox.preview_urls,
         "templates.build": lambda: client.templates.build("n", rootfs_tar=__file__),
         "templates.register": lambda: client.templates.register("n", "i"),

@@ -111,7 +111,7 @@ func checkUserNamespaces(ctx context.Context) driver.Check {
 		Credential: &syscall.Credential{},
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return driver.Failed(name, "let root make user namespaces: a container needs CAP_SYS_ADMIN and no seccomp profile that forbids clone and unshare", "a user namespace with the ids from %d cannot be made: %v %s", IDBase, err, out)
+		return driver.Failed(name, "let root make user namespaces: the kernel lets nobody in a chroot (pivot_root instead, as systemd-nspawn does), and a container needs CAP_SYS_ADMIN and no seccomp profile that forbids clone and unshare", "a user namespace with the ids from %d cannot be made: %v %s", IDBase, err, out)
 	}
 	return driver.Passed(name, "ids 0 to %d inside are %d and up on the host", IDCount-1, IDBase)
 }
