@@ -57,9 +57,21 @@ type Context struct {
 	CWD            string    `json:"cwd"`
 	CreatedAt      time.Time `json:"created_at"`
 	ExecutionCount int       `json:"execution_count"`
-	Queued         int       `json:"queued"`               // executions that wait for their turn
-	RunningID      string    `json:"running_id,omitempty"` // of the execution in progress
-	Incarnation    int       `json:"incarnation"`          // goes up whenever the interpreter is a new one
+	Queued         int       `json:"queued"`                // executions that wait for their turn
+	RunningID      string    `json:"running_id,omitempty"`  // of the execution in progress
+	Incarnation    int       `json:"incarnation"`           // goes up whenever the interpreter is a new one
+	ForkedFrom     string    `json:"forked_from,omitempty"` // the context that this one is a copy of
+}
+
+// ForkContextRequest is the body of POST …/repl/sessions/{cid}/fork.
+type ForkContextRequest struct {
+	Count int `json:"count,omitempty"` // copies, 1 to 32; default 1
+}
+
+// ForkContextResponse is its answer.
+type ForkContextResponse struct {
+	Children []Context `json:"children"` // the copies, each with all variables of the original
+	Warnings []string  `json:"warnings"` // what the copies lack, or share with the original: threads, open files, connections
 }
 
 // RunRequest is the body of POST …/repl/sessions/{cid}/run.

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from daemon import Daemon
+from daemon import ROOT, Daemon
 from pandastack import BadRequestError, NotFoundError, Sandbox
 
 
@@ -19,6 +19,17 @@ def call(d: Daemon, method: str, path: str, body: object = None, headers: dict[s
             return answer.status, json.loads(answer.read() or b"{}")
     except urllib.error.HTTPError as e:
         return e.code, json.loads(e.read())
+
+
+def test_what_is_malformed_is_refused_as_in_the_go_tests(daemon: Daemon, shared_sandbox: Sandbox) -> None:
+    """The stub of the HTTP tests and the whole above the fake driver are held against the same list."""
+    wrong = []
+    for bad in json.loads((ROOT / "internal/httpapi/testdata/bad_requests.json").read_text()):
+        path = bad["path"].replace("{sandbox}", shared_sandbox.id).replace("{context}", "default")
+        status, answer = call(daemon, bad["method"], path, bad["body"].encode())
+        if (status, answer.get("code"), answer.get("field", "")) != (bad["status"], bad["code"], bad["field"]):
+            wrong.append((bad["name"], status, answer))
+    assert not wrong
 
 
 def test_unknown_template_names_the_nearest(daemon: Daemon) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 from daemon import BIN, Daemon
-from pandastack import AuthError, Client, NotFoundError, RateLimitError, Sandbox
+from pandastack import AuthError, Client, NotFoundError, RateLimitError
 
 TEMPLATE = "code-interpreter"
 

@@ -89,8 +89,8 @@ def test_a_missing_gvisor_is_named_with_its_fix(daemon: Daemon) -> None:
     done = subprocess.run([BIN, "--json", "doctor", "--set", "runsc=/nowhere/runsc", "--data-dir", daemon.data],
                           env=daemon.env, capture_output=True, text=True, timeout=60)
     checks = {c["id"]: c for c in json.loads(done.stdout)}
-    assert done.returncode == 1 and not checks["runsc"]["ok"]
-    assert "/nowhere/runsc" in checks["runsc"]["detail"] and checks["runsc"]["fix"]
+    assert done.returncode == 1 and not checks["driver"]["ok"]
+    assert "/nowhere/runsc" in checks["driver"]["detail"] and checks["driver"]["fix"]
 
 
 def test_a_machine_that_serves_passes_its_checks(daemon: Daemon) -> None:

@@ -318,8 +318,8 @@ func (k *Keys) remove(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// Tidy writes when keys were last used and forgets those that expired long
-// ago. It is meant to be called once a minute, and when the daemon ends.
+// Tidy writes when keys were last used, forgets those that expired long ago,
+// and ends what a clock that was set forward has made expire. It is meant to be called once a minute, and when the daemon ends.
 func (k *Keys) Tidy(ctx context.Context) error {
 	k.change.Lock()
 	defer k.change.Unlock()
@@ -328,6 +328,9 @@ func (k *Keys) Tidy(ctx context.Context) error {
 	used := map[string]time.Time{}
 	k.mu.Lock()
 	for _, e := range k.byPrefix {
+		if e.expired(now) {
+			e.end(ErrEnded) // its timer goes wrong when the host's clock is set
+		}
 		switch {
 		case e.expired(now.Add(-keepExpired)):
 			old = append(old, e)

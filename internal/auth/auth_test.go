@@ -205,6 +205,24 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// A clock that is set forward ends keys too: new calls at once, what is open at
+// the next Tidy.
+func TestExpiryByAClockThatIsSet(t *testing.T) {
+	var ahead time.Duration
+	k, err := Open(t.Context(), &memory{keys: map[string]Key{}}, func() time.Time { return time.Now().Add(ahead) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, who := of(t, k, Host, Grant{ExpiresAt: time.Now().Add(time.Hour)})
+	ahead = 2 * time.Hour
+	if _, ok := k.Check(secret); ok {
+		t.Error("it outlives its time")
+	}
+	if err := k.Tidy(t.Context()); err != nil || context.Cause(who.Life) != ErrEnded {
+		t.Errorf("what was begun with it goes on: %v, %v", context.Cause(who.Life), err)
+	}
+}
+
 // When a key was used is written by Tidy, once for all uses since.
 func TestLastUseIsWrittenLazily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

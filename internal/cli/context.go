@@ -12,6 +12,7 @@ type contextCmd struct {
 	Ls        contextLsCmd        `cmd:"" help:"List a sandbox's code contexts."`
 	Create    contextCreateCmd    `cmd:"" help:"Make a code context and say its id."`
 	Run       contextRunCmd       `cmd:"" help:"Run Python in a code context."`
+	Fork      contextForkCmd      `cmd:"" help:"Copy a code context with all its variables and say the copies' ids."`
 	Interrupt contextInterruptCmd `cmd:"" help:"Stop the running cell."`
 	Restart   contextRestartCmd   `cmd:"" help:"Give a code context a new interpreter."`
 	Close     contextCloseCmd     `cmd:"" help:"End a code context."`
@@ -80,6 +81,36 @@ func (c *contextCreateCmd) Run(a *app) error {
 		return a.json(k.Info)
 	}
 	fmt.Fprintln(a.Out, plain(k.ID))
+	return nil
+}
+
+type contextForkCmd struct {
+	contextArgs
+	Count int `help:"Copies." default:"1" placeholder:"N"`
+}
+
+func (c *contextForkCmd) Run(a *app) error {
+	k, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	copies, warnings, err := k.Fork(a.ctx, c.Count)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		out := api.ForkContextResponse{Children: []api.Context{}, Warnings: append([]string{}, warnings...)}
+		for _, k := range copies {
+			out.Children = append(out.Children, k.Info)
+		}
+		return a.json(out)
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(a.Err, "note: "+plain(w))
+	}
+	for _, k := range copies {
+		fmt.Fprintln(a.Out, plain(k.ID))
+	}
 	return nil
 }
 

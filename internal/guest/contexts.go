@@ -85,6 +85,34 @@ func (c *Client) RestartContext(ctx context.Context, cid string) (api.Context, e
 	return c.oneContext(ctx, call{method: http.MethodPost, path: path, time: slowCallTime}, cid)
 }
 
+// ForkContext makes copies of a code context, one under each id.
+func (c *Client) ForkContext(ctx context.Context, cid string, ids []string) (guestapi.ForkResponse, error) {
+	var out guestapi.ForkResponse
+	path, err := contextPath(cid, "/fork")
+	if err != nil {
+		return out, err
+	}
+	in := call{method: http.MethodPost, path: path, json: guestapi.ForkRequest{IDs: ids}, time: slowCallTime}
+	if err := c.do(ctx, in, &out); err != nil {
+		return guestapi.ForkResponse{}, err
+	}
+	if len(out.Contexts) != len(ids) || len(out.Warnings) > maxSteps {
+		return guestapi.ForkResponse{}, nonsense("%d copies with %d warnings for %d ids", len(out.Contexts), len(out.Warnings), len(ids))
+	}
+	for i := range out.Contexts {
+		if err := checkContext(&out.Contexts[i], c.sandboxID); err != nil {
+			return guestapi.ForkResponse{}, nonsense("%w", err)
+		}
+		if out.Contexts[i].ID != ids[i] {
+			return guestapi.ForkResponse{}, nonsense("context %s instead of %s", out.Contexts[i].ID, ids[i])
+		}
+	}
+	for i, w := range out.Warnings {
+		out.Warnings[i] = plain(w, maxMessage)
+	}
+	return out, nil
+}
+
 func (c *Client) oneContext(ctx context.Context, in call, cid string) (api.Context, error) {
 	var out api.Context
 	if err := c.do(ctx, in, &out); err != nil {

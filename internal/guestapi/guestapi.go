@@ -90,6 +90,7 @@ const (
 	MaxJSONBody   = 16 << 20
 	MaxCode       = 8 << 20
 	MaxContexts   = 64
+	MaxForks      = 32 // copies of a context made at once
 	MaxProcesses  = 256
 	MaxEntries    = 10_000    // in one listing of a folder
 	MaxQueue      = 32        // executions that wait in one context
@@ -190,6 +191,17 @@ type WarmResponse struct {
 	Version string             `json:"version"`
 	Imports map[string]float64 `json:"imports"` // seconds each
 	Failed  map[string]string  `json:"failed,omitempty"`
+}
+
+// ForkRequest makes copies of a context, one under each id.
+type ForkRequest struct {
+	IDs []string `json:"ids"`
+}
+
+// ForkResponse has the copies, in the order of their ids.
+type ForkResponse struct {
+	Contexts []api.Context `json:"contexts"`
+	Warnings []string      `json:"warnings,omitempty"` // what they lack, or share with the original
 }
 
 // RunRequest starts an execution or attaches to it. With Follow events come as

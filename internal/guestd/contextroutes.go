@@ -74,6 +74,23 @@ func (a *Agent) restartContext(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, c.Info())
 }
 
+func (a *Agent) forkContext(w http.ResponseWriter, r *http.Request) error {
+	var req guestapi.ForkRequest
+	if err := readJSON(w, r, &req); err != nil {
+		return err
+	}
+	if !a.watchdog.room(contextRoom * int64(len(req.IDs))) {
+		return fault.New(api.CodeConflict, "there is no memory left for %d copies of a context", len(req.IDs)).
+			WithHint("close other contexts, or create the sandbox with more memory_mb")
+	}
+	resp, err := a.kernels.Fork(r.Context(), r.PathValue("cid"), req.IDs)
+	if err != nil {
+		return err
+	}
+	a.watchdog.wake()
+	return writeJSON(w, http.StatusOK, resp)
+}
+
 func (a *Agent) postExecution(w http.ResponseWriter, r *http.Request) error {
 	var req guestapi.RunRequest
 	if err := readJSON(w, r, &req); err != nil {

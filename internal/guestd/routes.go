@@ -45,6 +45,7 @@ func (a *Agent) routes() http.Handler {
 	handle("DELETE /contexts/{cid}", a.deleteContext)
 	handle("POST /contexts/{cid}/interrupt", a.interruptContext)
 	handle("POST /contexts/{cid}/restart", a.restartContext)
+	handle("POST /contexts/{cid}/fork", a.forkContext)
 	handle("POST /contexts/{cid}/executions", a.postExecution)
 	handle("GET /contexts/{cid}/executions/{eid}", a.getExecution)
 	handle("POST /contexts/{cid}/executions/{eid}/interrupt", a.interruptExecution)

@@ -20,6 +20,7 @@ type Kernels interface {
 	CloseContext(ctx context.Context, owner, sid, cid string) error
 	Interrupt(ctx context.Context, owner, sid, cid string) error
 	Restart(ctx context.Context, owner, sid, cid string) (api.Context, error)
+	ForkContext(ctx context.Context, owner, sid, cid string, count int) (api.ForkContextResponse, error)
 	Run(ctx context.Context, owner, sid, cid string, req api.RunRequest) (api.Execution, error)
 	Stream(ctx context.Context, owner, sid, cid string, req api.RunRequest) iter.Seq2[api.Event, error]
 	Attach(ctx context.Context, owner, sid, cid, eid string, after int64, follow bool) iter.Seq2[api.Event, error]
@@ -73,6 +74,20 @@ func (s *Server) interrupt(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.Kernels.Restart(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"))
 	return answer(w, c, err)
+}
+
+func (s *Server) forkContext(w http.ResponseWriter, r *http.Request) error {
+	var req api.ForkContextRequest
+	if err := decode(w, r, &req); err != nil {
+		return err
+	}
+	out, err := s.Kernels.ForkContext(r.Context(), owner(r), r.PathValue("id"), r.PathValue("cid"), req.Count)
+	if err != nil {
+		return err
+	}
+	out.Children, out.Warnings = orEmpty(out.Children), orEmpty(out.Warnings)
+	writeJSON(w, http.StatusCreated, out)
+	return nil
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (api.RunRequest, error) {

@@ -88,6 +88,7 @@ var needs = map[string]auth.Scope{
 	"GET /v1/sandboxes/{id}/repl/sessions/{cid}/executions/{eid}": auth.Read,
 	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt":       auth.Run,
 	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart":         auth.Run,
+	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/fork":            auth.Run,
 }
 
 // needOf gives what a route needs.

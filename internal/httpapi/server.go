@@ -154,6 +154,7 @@ func (s *Server) routes() {
 	locked("GET /v1/sandboxes/{id}/repl/sessions/{cid}/executions/{eid}", s.attach)
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt", s.interrupt)
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
+	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/fork", s.forkContext)
 }
 
 // Routes lists every pattern that is served, as in "GET /v1/me".

@@ -222,6 +222,11 @@ func (s *stub) Restart(_ context.Context, _, _, cid string) (api.Context, error)
 	return api.Context{ID: cid, Incarnation: 2}, nil
 }
 
+func (s *stub) ForkContext(_ context.Context, _, sid, cid string, count int) (api.ForkContextResponse, error) {
+	s.call("fork %s %s %d", sid, cid, count)
+	return api.ForkContextResponse{Children: []api.Context{{ID: "c-2", SandboxID: sid, ForkedFrom: cid}}}, s.known(sid)
+}
+
 func (s *stub) Run(ctx context.Context, _, _, cid string, req api.RunRequest) (api.Execution, error) {
 	s.call("run %s %q %d", cid, req.Code, req.TimeoutMS)
 	if err := s.wait(ctx); err != nil {

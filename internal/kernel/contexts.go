@@ -101,6 +101,29 @@ func (s *Service) Restart(ctx context.Context, owner, sid, cid string) (api.Cont
 	return out, err
 }
 
+// ForkContext makes copies of a context, each with all that it holds; 0 for one.
+func (s *Service) ForkContext(ctx context.Context, owner, sid, cid string, count int) (api.ForkContextResponse, error) {
+	if count == 0 {
+		count = 1
+	}
+	if count < 1 || count > guestapi.MaxForks {
+		return api.ForkContextResponse{}, fault.InvalidField("count", "count must lie between 1 and %d, not %d", guestapi.MaxForks, count)
+	}
+	var ids []string
+	for range count {
+		ids = append(ids, newID("ctx-"))
+	}
+	out, err := onContext(ctx, s, owner, sid, cid, func(c *guest.Client) (guestapi.ForkResponse, error) { return c.ForkContext(ctx, cid, ids) })
+	if err != nil {
+		s.refused(owner, sid, "contexts", err)
+		return api.ForkContextResponse{}, err
+	}
+	for _, id := range ids {
+		s.noteContext(owner, sid, id, api.LifeContextStarted)
+	}
+	return api.ForkContextResponse{Children: out.Contexts, Warnings: out.Warnings}, nil
+}
+
 // withClient makes one call to the guest of a sandbox.
 func withClient[T any](ctx context.Context, s *Service, owner, sid string, f func(*guest.Client) (T, error)) (T, error) {
 	client, done, err := s.guests.Guest(ctx, owner, sid)

@@ -128,6 +128,24 @@ func TestContexts(t *testing.T) {
 		t.Errorf("listed %+v, %v", list, err)
 	}
 	r.run(api.RunRequest{Code: "x = 1"})
+	if x, err := r.Run(ctx, owner, r.sid, "default", api.RunRequest{Code: "kept = 7"}); err != nil || x.End != api.EndOK {
+		t.Fatalf("%+v, %v", x, err)
+	}
+	copies, err := r.ForkContext(ctx, owner, r.sid, "default", 2)
+	if err != nil || len(copies.Children) != 2 {
+		t.Fatalf("forked: %+v, %v", copies, err)
+	}
+	for _, c := range copies.Children {
+		if x, err := r.Run(ctx, owner, r.sid, c.ID, api.RunRequest{Code: "kept"}); err != nil || c.ForkedFrom != "default" || x.Results[0]["text/plain"] != "7" {
+			t.Errorf("copy %+v: %+v, %v", c, x, err)
+		}
+		if err := r.CloseContext(ctx, owner, r.sid, c.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := r.ForkContext(ctx, owner, r.sid, "default", 33); !errors.Is(err, fault.Invalid) {
+		t.Errorf("too many copies: %v", err)
+	}
 	if d, err := r.Restart(ctx, owner, r.sid, "default"); err != nil || d.Incarnation != 2 {
 		t.Errorf("restarted: %+v, %v", d, err)
 	}

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,9 @@ import (
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/driver/fake"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/sandbox"
 )
 
@@ -129,4 +133,27 @@ func TestOverview(t *testing.T) {
 	if o.States["pooled"] != 1 || o.States["prepared"] != 1 || o.States["paused"] != 1 || o.Wanted["base"].Restored != 1 || o.MemoryBytes != 2<<20 {
 		t.Errorf("%+v", o)
 	}
+}
+
+// An agent of a time that is too long ago, or to come, says itself that its
+// template has to be built again; nobody waits for it in vain.
+func TestAgentOfAnotherTimeMeansRebuild(t *testing.T) {
+	r := newRig(t, nil)
+	r.host.Break(fake.Faults{Guest: func(ctx context.Context, spec driver.Spec) {
+		for ctx.Err() == nil {
+			conn, _, err := fake.Dial(ctx, spec.LinkDir, guestapi.Hello{Protocol: guestapi.Protocol + 1})
+			if err == nil {
+				t.Error("it was let in")
+				conn.Close()
+				return
+			}
+		}
+	}})
+	_, err := r.Create(context.Background(), "ann", api.CreateSandboxRequest{})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != api.CodeConflict || f.Hint != "rebuild it: pandastack template build base" {
+		t.Errorf("%v", err)
+	}
+	r.host.Break(fake.Faults{})
+	r.clean()
 }

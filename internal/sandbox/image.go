@@ -99,7 +99,7 @@ func (m *Manager) expected(ctx context.Context, b *box) (int64, error) {
 		return img.Bytes, err
 	}
 	use, err := b.inst.Stats(ctx)
-	return use.MemoryBytes, err
+	return use.MemoryBytes + use.DiskBytes, err // what was written is part of it
 }
 
 func (m *Manager) inspect(ctx context.Context, dir string) (driver.Image, error) {

@@ -291,6 +291,22 @@ func TestCallsDuringASnapshot(t *testing.T) {
 	}
 }
 
+// An upload that does not end is not cut, unless it is to be.
+func TestSnapshotDuringALongUpload(t *testing.T) {
+	r := newRig(t, func(c *sandbox.Config) { c.SettleTime = time.Millisecond })
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	_, upload, err := r.Guest(guest.Unrepeatable(ctx), "ann", info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upload()
+	if _, err := r.Snapshot(ctx, "ann", info.ID, api.SnapshotRequest{}); !errors.Is(err, fault.Conflict) {
+		t.Errorf("a snapshot in its middle: %v", err)
+	}
+	r.snapshot(info.ID, api.SnapshotRequest{CarryRunning: true})
+}
+
 func TestDamagedSnapshotsStartNothing(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
@@ -964,7 +980,7 @@ func TestForkFailuresArePerChild(t *testing.T) {
 
 // A client that leaves takes its copies along: nobody would know of them.
 func TestForkOfAClientThatLeaves(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(c *sandbox.Config) { c.Concurrency = 1 }) // the first is whole when the second is cut short
 	info := r.create(api.CreateSandboxRequest{})
 	ctx, leave := context.WithCancel(context.Background())
 	var restores atomic.Int32

@@ -2,9 +2,14 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"io/fs"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/pressly/goose/v3"
 )
 
 func TestKeysSurvive(t *testing.T) {
@@ -37,5 +42,36 @@ func TestKeysSurvive(t *testing.T) {
 	}
 	if got, err := s.Keys(ctx); err != nil || len(got) != 1 {
 		t.Errorf("left %+v, %v", got, err)
+	}
+}
+
+// Keys from before there were scopes can do what they could: everything.
+func TestKeysFromBeforeScopes(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	db, err := sql.Open("sqlite", filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, sub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("INSERT INTO api_keys (prefix, owner, label, hash, created_at) VALUES ('pds_a', 'ann', 'old', x'01', 5)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := open0(t, dir).Keys(ctx)
+	want := []Key{{Prefix: "pds_a", Owner: "ann", Label: "old", Scope: "admin", Hash: []byte{1}, CreatedAt: time.UnixMilli(5).UTC()}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -176,6 +177,22 @@ func (c *CodeContext) Interrupt(ctx context.Context) error {
 // Restart gives the context a new interpreter. Its variables are gone.
 func (c *CodeContext) Restart(ctx context.Context) error {
 	return c.client.call(ctx, http.MethodPost, c.path+"/restart", nil, nil, &c.Info)
+}
+
+// Fork makes count copies of the context, 1 to 32, each with all its variables;
+// memory is shared until one of them writes. It waits up to 10 s for running
+// cells. The warnings name what the copies lack or share with the original:
+// threads, open files, connections.
+func (c *CodeContext) Fork(ctx context.Context, count int) (copies []*CodeContext, warnings []string, err error) {
+	var out api.ForkContextResponse
+	if err := c.client.call(ctx, http.MethodPost, c.path+"/fork", nil, api.ForkContextRequest{Count: count}, &out); err != nil {
+		return nil, nil, err
+	}
+	sessions := c.path[:strings.LastIndexByte(c.path, '/')+1]
+	for _, info := range out.Children {
+		copies = append(copies, &CodeContext{ID: info.ID, Info: info, client: c.client, path: sessions + url.PathEscape(info.ID)})
+	}
+	return copies, out.Warnings, nil
 }
 
 // Close ends the context. Closing it twice is no error.

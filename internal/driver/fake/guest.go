@@ -382,6 +382,21 @@ func (g *Guest) routes() {
 		k.restart()
 		return answer(w, k.info())
 	}))
+	handle("POST /contexts/{cid}/fork", onKernel(g, func(w http.ResponseWriter, r *http.Request, k *kernel) error {
+		var req guestapi.ForkRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			return fault.InvalidField("", "%v", err)
+		}
+		var resp guestapi.ForkResponse
+		for _, id := range req.IDs {
+			c := k.copy(id)
+			g.mu.Lock()
+			g.contexts[id] = c
+			g.mu.Unlock()
+			resp.Contexts = append(resp.Contexts, c.info())
+		}
+		return answer(w, resp)
+	}))
 	handle("POST /contexts/{cid}/executions", onKernel(g, func(w http.ResponseWriter, r *http.Request, k *kernel) error {
 		var req guestapi.RunRequest
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {

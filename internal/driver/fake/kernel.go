@@ -40,6 +40,7 @@ type kernel struct {
 	vars        map[string]string // a value as its repr
 	count       int
 	incarnation int
+	forkedFrom  string
 	running     *execution
 	queued      int
 	executions  map[string]*execution
@@ -81,7 +82,7 @@ func (k *kernel) variables() map[string]string {
 func (k *kernel) info() api.Context {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := api.Context{ID: k.id, Language: "python", State: "idle", CWD: k.cwd, CreatedAt: k.created, ExecutionCount: k.count, Queued: k.queued, Incarnation: k.incarnation}
+	c := api.Context{ID: k.id, Language: "python", State: "idle", CWD: k.cwd, CreatedAt: k.created, ExecutionCount: k.count, Queued: k.queued, Incarnation: k.incarnation, ForkedFrom: k.forkedFrom}
 	if k.running != nil {
 		c.State, c.RunningID = "busy", k.running.id
 	}
@@ -127,6 +128,12 @@ func (k *kernel) interrupt(eid string) {
 	} else if k.running != nil {
 		k.running.stop(errInterrupted)
 	}
+}
+
+func (k *kernel) copy(id string) *kernel {
+	c := newKernel(k.guest, api.CreateContextRequest{ID: id, CWD: k.cwd})
+	c.vars, c.forkedFrom = k.variables(), k.id
+	return c
 }
 
 func (k *kernel) restart() {

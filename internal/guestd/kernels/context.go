@@ -46,6 +46,7 @@ type Context struct {
 	lost    string // what to tell the next cell about the state
 	told    bool   // the cell that ran has told of the interpreter's end
 	closed  bool
+	held    bool          // a fork is made: no cell may start
 	changed chan struct{} // closed and replaced at every change
 	late    int64         // bytes in the file with output between cells
 }
@@ -109,7 +110,7 @@ func (c *Context) loop() {
 			return
 		}
 		k, changed := c.k, c.changed
-		if k != nil && k.alive() && len(c.queue) > 0 {
+		if k != nil && k.alive() && len(c.queue) > 0 && !c.held {
 			ex := c.queue[0]
 			c.queue = c.queue[1:]
 			c.running = ex

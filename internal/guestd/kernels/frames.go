@@ -26,6 +26,9 @@ type frame struct {
 	ErrorValue string                     `json:"error_value,omitempty"`
 	Traceback  string                     `json:"traceback,omitempty"`
 	Prompt     string                     `json:"prompt,omitempty"`
+	PID        int                        `json:"pid,omitempty"`      // of a copy
+	Warnings   []string                   `json:"warnings,omitempty"` // about a fork
+	Error      string                     `json:"error,omitempty"`    // why there was none
 
 	size int // of a frame that was read
 }
@@ -50,6 +53,14 @@ type runFrame struct {
 type interruptFrame struct {
 	Op string `json:"op"`
 	ID string `json:"id"`
+}
+
+// forkFrame asks a context for copies of itself. It comes with four descriptors
+// for each.
+type forkFrame struct {
+	Op    string `json:"op"`
+	ID    string `json:"id"`
+	Count int    `json:"count"`
 }
 
 type reseedFrame struct {

@@ -47,6 +47,7 @@ type interp struct {
 	closed  bool
 	ready   chan struct{} // closed by the answer to init
 	acted   chan struct{} // gets the answer to rehearse
+	forked  chan frame    // gets the answer to fork
 	gone    chan struct{} // closed when it is of no use any more
 	left    chan struct{} // closed when its process has ended, too, as far as is known
 	once    sync.Once
@@ -75,7 +76,7 @@ func (e *exit) end(code int, signal syscall.Signal) {
 
 // newInterp makes our ends of the four channels, and the ends for the process.
 func newInterp() (*interp, []*os.File, error) {
-	k := &interp{ready: make(chan struct{}), acted: make(chan struct{}, 1), gone: make(chan struct{}), left: make(chan struct{}), sink: discard{}}
+	k := &interp{ready: make(chan struct{}), acted: make(chan struct{}, 1), forked: make(chan frame, 1), gone: make(chan struct{}), left: make(chan struct{}), sink: discard{}}
 	var theirs []*os.File
 	fail := func(err error) (*interp, []*os.File, error) {
 		k.closeFiles()
@@ -272,6 +273,11 @@ func (k *interp) pass(f frame) {
 		case <-k.ready:
 		default:
 			close(k.ready)
+		}
+	case "forked", "fork_failed":
+		select {
+		case k.forked <- f:
+		default:
 		}
 	case "rehearsed":
 		select {

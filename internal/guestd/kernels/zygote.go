@@ -190,19 +190,8 @@ func (z *zygote) hear(m note) {
 		}
 	case "forked":
 		// Should the zygote die before its child, the child becomes ours.
-		k := &kid{exit: newExit(), child: z.cfg.Reaper.Adopt(m.PID)}
-		go func() {
-			select {
-			case <-k.child.Done():
-				s := k.child.Status()
-				if s.Signaled() {
-					k.exit.end(0, s.Signal())
-				} else {
-					k.exit.end(s.ExitStatus(), 0)
-				}
-			case <-k.exit.done:
-			}
-		}()
+		adopted, exit := adopt(z.cfg.Reaper, m.PID)
+		k := &kid{exit: exit, child: adopted}
 		z.mu.Lock()
 		z.kids[m.PID] = k
 		c := z.forks[m.ID]

@@ -277,7 +277,7 @@ def test_contexts_are_listed_found_and_steered(surface: Surface) -> None:
     surface.server.on("GET", ".*/sessions", answer(200, [info]))
     surface.server.on("GET", ".*/sessions/c2", answer(200, info))
     surface.server.on("POST", ".*/(interrupt|restart)", answer(204))
-    surface.server.on("POST", ".*/fork", answer(201, {"children": [{"id": "c3"}, {"id": "c4"}]}))
+    surface.server.on("POST", ".*/fork", answer(201, {"children": [{"id": "c3"}, {"id": "c4"}], "warnings": ["threads do not run"]}))
     sandbox = surface.sandbox()
     assert [c.id for c in sandbox.contexts()] == ["c2"]
     ctx = sandbox.context("c2")
@@ -285,7 +285,7 @@ def test_contexts_are_listed_found_and_steered(surface: Surface) -> None:
     ctx.interrupt()
     ctx.restart()
     assert [c.id for c in ctx.fork(2)] == ["c3", "c4"]
-    assert ctx.fork().id == "c3"
+    assert ctx.fork().id == "c3" and ctx.fork().warnings == ["threads do not run"]
     assert sandbox.context().id == "default"
     with pytest.raises(NotFoundError):
         sandbox.context("nobody")

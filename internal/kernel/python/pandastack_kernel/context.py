@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import socket
@@ -14,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import libraries, randomness, warmup
+from . import carrying, libraries, openmp, randomness, warmup
 from .display import Outbox, note
 from .interrupts import Interrupts
 from .link import Link, encode, high_descriptor
 from .memory_limit import MemoryLimit
+from .renderer import Renderer
 from .shell import Shell, make_shell
 from .spawning import Spawning
 from .streams import Streams
@@ -38,7 +40,8 @@ class Context:
         self._spawning.install()
         _unbuffer_c()
         self._shell: Shell = make_shell(self._outbox)
-        libraries.set_up(self._shell)
+        self._renderer = Renderer()
+        libraries.set_up(self._shell, self._renderer)
 
     def prepare(self) -> None:
         """In the zygote, once everything is imported: the first cell of all, with its lazy imports."""
@@ -80,6 +83,8 @@ class Context:
                 self._link.send({"op": "rehearsed"})
             elif frame["op"] == "interrupt":
                 self._link.interrupted = frame["id"]  # of a cell that is on its way, or has ended
+            elif frame["op"] == "fork":
+                self._fork(frame["id"], int(frame["count"]))
             elif frame["op"] == "reseed":
                 randomness.reseed(base64.b64decode(frame["entropy"]))
 
@@ -96,6 +101,55 @@ class Context:
         self._restore_descriptors()
         faulthandler.enable(file=self._standard[2])
 
+    def _fork(self, token: str, count: int) -> None:
+        """Make copies of this context, with all it holds. In each of them this returns, too, as that copy.
+
+        A process in between makes them and ends, so that they are the agent's children, not the user's.
+        """
+        descriptors = self._link.take_descriptors()
+        refused, warnings = carrying.survey(self._link.own_sockets().union(descriptors))
+        if len(descriptors) != 4 * count:
+            refused = f"{len(descriptors)} descriptors came for {count} copies"
+        if refused:
+            self._link.send({"op": "fork_failed", "id": token, "error": refused})
+        else:
+            self._spawning.awake = False  # its hooks are for forks of the user's
+            openmp.end_threads()
+            between = os.fork()
+            if not between:
+                for copy in range(count):
+                    if not os.fork():
+                        own = descriptors[4 * copy : 4 * copy + 4]
+                        _close([fd for fd in descriptors if fd not in own])
+                        self._become(*own)
+                        return
+                os._exit(0)
+            self._spawning.awake = True
+            status = _wait(between)
+            answer = {"op": "forked", "id": token, "warnings": warnings}
+            if status:  # some were made, the others' lines are closed
+                answer["warnings"] = [*warnings, f"not all copies could be made: status {status}"]
+            self._link.send(answer)
+        _close(descriptors)
+
+    def _become(self, control: int, sync: int, out: int, err: int) -> None:
+        """In a fresh fork of this context: be a context of its own, on these descriptors."""
+        try:
+            os.setsid()
+            gc.freeze()  # a collection would write to all that is shared
+            self._link.disconnect()
+            _close(self._standard)
+            self._take(control, sync, out, err)
+            self._limit.open()
+            self._renderer.forget()
+            carrying.leave_event_loop()
+            self._put_back()
+            self._spawning.awake = True
+            self._link.send({"op": "forked", "pid": os.getpid()})
+        except BaseException:
+            faulthandler.dump_traceback()
+            os._exit(70)
+
     def _restore_descriptors(self) -> None:
         for fd, kept in enumerate(self._standard):
             os.dup2(kept, fd)
@@ -109,13 +163,13 @@ class Context:
         for folder in reversed(envs.get("PYTHONPATH", "").split(os.pathsep)):
             if folder and folder not in sys.path:
                 sys.path.insert(1, folder)
-        cwd = frame.get("cwd") or "/"
-        try:
-            _enter(cwd)
-            os.environ["PWD"] = cwd
-        except OSError as error:
-            warnings.append(f"cwd {cwd}: {error.strerror}")
-            os.chdir("/")
+        if cwd := frame.get("cwd"):  # a fork of a context stays where it is
+            try:
+                _enter(cwd)
+                os.environ["PWD"] = cwd
+            except OSError as error:
+                warnings.append(f"cwd {cwd}: {error.strerror}")
+                os.chdir("/")
         if frame.get("reseed"):
             randomness.reseed(base64.b64decode(frame.get("entropy") or ""))
         self._limit.set(int(frame.get("memory_limit") or 0))
@@ -234,6 +288,19 @@ class Context:
         shell.last_execution_succeeded = True
         shell.compile._filename_map.clear()
         shell.shown_error = None
+
+
+def _close(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _wait(pid: int) -> int:
+    """The exit status of a child, 0 if the user's code has it reaped by itself."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return 0
 
 
 def _enter(folder: str) -> None:

@@ -10,14 +10,13 @@ from .on_import import on_import
 from .renderer import Renderer
 
 
-def set_up(shell: Any) -> None:
+def set_up(shell: Any, renderer: Renderer) -> None:
     """Register everything; nothing is imported by it."""
     on_import("matplotlib", figures.use_backend)
     on_import("matplotlib.backends.backend_agg", figures.adopt_agg)
     on_import("matplotlib.font_manager", figures.extend_fonts)
     on_import("matplotlib.figure", lambda module: figures.set_up(shell, module))
     on_import("pandas", _pandas)
-    renderer = Renderer()
     on_import("plotly.basedatatypes", lambda module: plotly_figures.set_up_figures(shell, renderer, module))
     for name in ("plotly.io", "plotly.io._renderers"):
         on_import(name, lambda module: plotly_figures.set_up_showing(shell, module))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import socket
@@ -13,6 +14,9 @@ from .interrupts import Interrupts
 
 #: The largest frame either side may send, in bytes (PROTOCOL.md).
 FRAME_LIMIT = 24 << 20
+
+#: Room for as many descriptors as one message may carry.
+_ANCILLARY = socket.CMSG_SPACE(253 * array.array("i").itemsize)
 
 _NOTHING, _FRAME = 0, -1
 
@@ -36,6 +40,7 @@ class Link:
         self.last = _NOTHING
         self.mute = True
         self.interrupted = ""  # the cell that the agent last asked to interrupt
+        self._descriptors = array.array("i")  # that came with frames
 
     @property
     def connected(self) -> bool:
@@ -43,15 +48,21 @@ class Link:
         return self._control is not None
 
     def connect(self, control: socket.socket, sync: socket.socket) -> None:
+        """Speak over these from now on."""
+        self._received.clear()
         self._control, self._sync = control, sync
 
     def disconnect(self) -> None:
-        """Forget the sockets: the process is a child that user code forked."""
+        """Forget the sockets: the process is a fork."""
         for sock in (self._control, self._sync):
             if sock is not None:
                 sock.close()
         self._control = self._sync = None
         self._lock = threading.Lock()  # another thread may have held the old one
+
+    def own_sockets(self) -> set[int]:
+        """The descriptors that are the kernel's, not the user's."""
+        return {sock.fileno() for sock in (self._control, self._sync) if sock is not None}
 
     def send(self, frame: dict[str, Any]) -> None:
         """Send one frame whole: an interrupt waits until it is out."""
@@ -147,12 +158,21 @@ class Link:
         except OSError:
             pass  # the agent is gone; its end of the control socket says so too
 
+    def take_descriptors(self) -> list[int]:
+        """The descriptors that came with frames since the last call; they are the caller's to close."""
+        taken, self._descriptors = list(self._descriptors), array.array("i")
+        return taken
+
     def _fill(self) -> bool:
         assert self._control is not None
+        size = 64 << 10 if self._awaited() < 64 << 10 else 1 << 20
         try:
-            chunk = self._control.recv(64 << 10 if self._awaited() < 64 << 10 else 1 << 20)
+            chunk, ancillary, _, _ = self._control.recvmsg(size, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             return False
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self._descriptors.frombytes(data[: len(data) - len(data) % self._descriptors.itemsize])
         self._received += chunk
         return bool(chunk)
 

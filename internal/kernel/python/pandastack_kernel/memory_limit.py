@@ -26,6 +26,8 @@ class MemoryLimit:
 
     def open(self) -> None:
         """Get ready to see what this process has mapped; once in each process."""
+        if self._statm >= 0:  # the process that this one was forked from
+            os.close(self._statm)
         self._statm = high_descriptor(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
 
     def set(self, size: int) -> None:

@@ -89,6 +89,15 @@ class Renderer:
             process.kill()
             process.wait()
 
+    def forget(self) -> None:
+        """In a fork that becomes a context of its own: leave the worker to the original."""
+        process, self._process, self._owner = self._process, None, 0
+        if process is None:
+            return
+        for fd in (self._requests, self._answers):
+            os.close(fd)
+        process.returncode = 0  # nobody's to wait for here
+
     def _start(self) -> None:
         self.stop()
         self._buffer.clear()

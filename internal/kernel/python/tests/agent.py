@@ -115,6 +115,8 @@ class Zygote:
 
         def place() -> None:
             os.dup2(read, 3, inheritable=True)
+            if read != 3:
+                os.close(read)
 
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pandastack_kernel.zygote"],
@@ -229,6 +231,31 @@ class Context:
                 return event.frame
         raise AssertionError("unreachable")
 
+    def copies(self, count: int = 1) -> tuple[list[Context], list[str]]:
+        """Fork this context; gives the copies, each after its `init`, and the warnings."""
+        made = [Context(self.zygote) for _ in range(count)]
+        body = json.dumps({"op": "fork", "id": "f", "count": count}).encode()
+        descriptors = array.array("i", [fd for copy in made for fd in copy.handed])
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+        self.control.sendmsg([struct.pack(">I", len(body)) + body], rights)
+        answer = next(iter(self.events())).frame
+        for copy in made:
+            copy.close_handed()
+        if answer["op"] == "fork_failed":
+            raise RuntimeError(answer["error"])
+        assert answer["id"] == "f"
+        for copy in made:
+            copy.pid = next(iter(copy.events())).frame["pid"]
+            copy.init(cwd="")
+        return made, answer["warnings"]
+
+    def leave(self) -> None:
+        """Close the line of a copy, which is nobody's child here."""
+        self.control.close()
+        self.sync.close()
+        for fd in (self.out, self.err):
+            os.close(fd)
+
     def rehearse(self) -> None:
         """Let a spare rehearse once more, as the agent does after a restore."""
         self.send({"op": "rehearse"})
@@ -289,7 +316,7 @@ class Context:
             for event in new:
                 gathered.append(event)
                 yield event
-                if event.kind in ("end", "ready", "rehearsed"):
+                if event.kind in ("end", "ready", "rehearsed", "forked", "fork_failed"):
                     return
 
     def _drain(self, events: list[Event]) -> None:

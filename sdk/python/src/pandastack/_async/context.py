@@ -69,6 +69,7 @@ class AsyncCodeContext:
     Attributes:
         id: its id, good for `AsyncSandbox.context`.
         language: "python".
+        warnings: of a copy that `fork` made: what it lacks, or shares with the original.
     """
 
     def __init__(self, client: AsyncClient, sandbox_id: str, id: str, language: str = "python") -> None:
@@ -76,6 +77,7 @@ class AsyncCodeContext:
         self._sandbox_id = sandbox_id
         self.id = id
         self.language = language
+        self.warnings: List[str] = []
 
     async def run_code(
         self,
@@ -176,22 +178,26 @@ class AsyncCodeContext:
     async def fork(self, count: Optional[int] = None) -> Any:
         """Copies the interpreter with all its variables; memory is shared until one of them writes.
 
+        It waits up to 10 s for the cells of this context to end. The copies share the sandbox's files and limits with
+        it. For copies with files of their own, fork the sandbox.
+
         Args:
-            count: how many copies. Default: one.
+            count: how many copies, 1 to 32. Default: one.
 
         Returns:
-            One `AsyncCodeContext`, or a list of them when `count` is given.
+            One `AsyncCodeContext`, or a list of them when `count` is given. Their `warnings` name what a copy lacks or
+            shares with the original: threads, open files, connections.
 
         Raises:
-            ServerError: this server can't do it (status 501).
+            ConflictError: the context is busy, or in a state in which a copy would hang; or memory is short.
+            RateLimitError: the sandbox would have more contexts than it may.
+            BadRequestError: `count` is out of bounds.
         """
-        answer = await self._client._send(routes.fork_context(self._sandbox_id, self.id, count))
-        decoded = answer.json()
-        items: List[Any] = decoded if isinstance(decoded, list) else answer.items("children", "contexts")
-        made = [
-            AsyncCodeContext(self._client, self._sandbox_id, item if isinstance(item, str) else item["id"], self.language)
-            for item in items
-        ]
+        answer = (await self._client._send(routes.fork_context(self._sandbox_id, self.id, count))).object()
+        made = []
+        for item in answer["children"]:
+            made.append(AsyncCodeContext(self._client, self._sandbox_id, item["id"], self.language))
+            made[-1].warnings = list(answer.get("warnings") or [])
         return made[0] if count is None else made
 
     async def info(self) -> ContextInfo:

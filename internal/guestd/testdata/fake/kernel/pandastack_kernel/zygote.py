@@ -116,6 +116,7 @@ class Kernel:
         self.glob = glob
         self.count = 0
         self.stopped = None
+        self.fds = []
         sys.stdout, sys.stderr = Stream(self, 1), Stream(self, 2)
 
     def order(self, fd):
@@ -133,11 +134,41 @@ class Kernel:
     def read(self, n):
         b = b""
         while len(b) < n:
-            c = self.control.recv(n - len(b))
+            c, fds, _, _ = socket.recv_fds(self.control, n - len(b), 64)
+            self.fds += fds
             if not c:
                 os._exit(0)
             b += c
         return b
+
+    def fork(self, m):
+        """Copies that are nobody's children, as the real kernel makes them."""
+        fds, self.fds = self.fds, []
+        if self.glob.get("REFUSE"):
+            self.send(op="fork_failed", id=m["id"], error=self.glob["REFUSE"])
+        else:
+            between = os.fork()
+            if between == 0:
+                for i in range(m["count"]):
+                    if os.fork() == 0:
+                        os.setsid()
+                        self.control.close()
+                        self.syncsock.close()
+                        own = fds[4 * i:4 * i + 4]
+                        for fd in fds:
+                            if fd not in own:
+                                os.close(fd)
+                        copy = Kernel(*own, glob=self.glob)
+                        copy.count = self.count
+                        if self.glob.get("MUTE"):
+                            os._exit(1)
+                        copy.send(op="forked", pid=os.getpid())
+                        copy.run()
+                os._exit(0)
+            os.waitpid(between, 0)
+            self.send(op="forked", id=m["id"], warnings=self.glob.get("WARN", []))
+        for fd in fds:
+            os.close(fd)
 
     def run(self):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -145,16 +176,19 @@ class Kernel:
             (n,) = struct.unpack(">I", self.read(4))
             m = json.loads(self.read(n))
             if m["op"] == "init":
-                os.environ.clear()
-                os.environ.update(m["envs"])
-                os.chdir(m["cwd"])
+                if m["cwd"]:  # not for a copy, which keeps what it has
+                    os.environ.clear()
+                    os.environ.update(m["envs"])
+                    os.chdir(m["cwd"])
                 self.glob["INIT"] = m
-                self.send(op="ready", next=1)
+                self.send(op="ready", next=self.count + 1)
             elif m["op"] == "rehearse":
                 self.glob["REHEARSED"] = True
                 self.send(op="rehearsed")
             elif m["op"] == "reseed":
                 self.glob["SEED"] = m["entropy"]
+            elif m["op"] == "fork":
+                self.fork(m)
             elif m["op"] == "interrupt":
                 self.stopped = m["id"]
             elif m["op"] == "run":
