@@ -3,9 +3,9 @@ package kernel
 import (
 	"context"
 	"encoding/json"
-	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -79,8 +79,10 @@ func TestManyRunsOfOneOwnerHoldNoMoreThanTheirHalf(t *testing.T) {
 	}
 	done()
 	written()
-	for b.total() != 0 { // AfterFunc gives it back from a goroutine of its own
-		runtime.Gosched()
+	for end := time.Now().Add(10 * time.Second); b.total() != 0; time.Sleep(time.Millisecond) { // it is given back from a goroutine of its own
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are still held", b.total())
+		}
 	}
 	share, done = b.share(context.Background(), "ann")
 	defer done()
