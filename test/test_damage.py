@@ -44,6 +44,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.error
@@ -340,6 +341,21 @@ def serve(d: Daemon, **env: str) -> str:
                        env=e, capture_output=True, text=True, timeout=60)
     assert p.returncode not in (0, 70), f"it must refuse, and not as an internal error: {p.returncode}\n{p.stderr}"
     return p.stderr
+
+
+def test_an_ordinary_user_hears_at_the_start_that_it_takes_root() -> None:
+    home = Path(tempfile.mkdtemp(dir="/var/tmp"))  # the repository may be in a folder that only root enters
+    try:
+        shutil.copy(Path(__file__).parent.parent / "bin/pandastack", home)
+        home.chmod(0o755)
+        os.chown(home, 65534, 65534)
+        for command in (["serve", "--listen", "127.0.0.1:0"], ["template", "build", "base"]):
+            p = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", home / "pandastack", *command],
+                               env={"HOME": str(home), "PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=60)
+            assert p.returncode == 4 and "only root can make sandboxes" in p.stderr and "sudo" in p.stderr, p
+        assert not (home / ".local/share/pandastack/pandastack.db").exists()
+    finally:
+        shutil.rmtree(home)
 
 
 def test_starts_that_are_refused_and_what_they_say_to_do() -> None:

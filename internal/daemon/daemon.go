@@ -53,6 +53,9 @@ type Started struct {
 // Serve runs the daemon until the context ends.
 func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error) {
 	log := slog.New(caller.LogHandler(sur.Log.Handler()))
+	if err := mayServe(cfg); err != nil {
+		return err
+	}
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
 		return err

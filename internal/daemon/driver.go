@@ -40,6 +40,16 @@ func newDriver(cfg *config.Config, dir string, log *slog.Logger) (driver.Driver,
 	return nil, fault.InvalidField("driver", "there is no driver %q", cfg.Driver)
 }
 
+// mayServe refuses at once what would fail for every sandbox, with words that
+// nobody would find in the log of a create.
+func mayServe(cfg *config.Config) error {
+	if cfg.Driver == "gvisor" && os.Geteuid() != 0 {
+		return fault.New(api.CodeDenied, "this runs as user %d, and only root can make sandboxes: they get namespaces with user ids of their own", os.Geteuid()).
+			WithHint("run it as root, with sudo or as the service of the package; sandboxes never run as root, and clients need no root")
+	}
+	return nil
+}
+
 // probeDriver makes the driver in a folder that goes away, for looking at the
 // host beside a daemon that may be running. It is on the disk that the data
 // directory is or will be on, when that can be.

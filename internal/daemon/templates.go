@@ -140,6 +140,9 @@ func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *
 // newBuilder makes what builds templates. Builds have their sandboxes apart,
 // out of reach of a daemon that cleans up.
 func newBuilder(cfg *config.Config, log *slog.Logger) (*template.Builder, error) {
+	if err := mayServe(cfg); err != nil {
+		return nil, err
+	}
 	drv, err := newDriver(cfg, buildDir, log)
 	if err != nil {
 		return nil, err

@@ -226,7 +226,7 @@ func TestSnapshotsAreTheirOwners(t *testing.T) {
 
 // A snapshot waits for running cells, then refuses, or takes them along.
 func TestSnapshotOfRunningCells(t *testing.T) {
-	r := newRig(t, func(c *sandbox.Config) { c.SettleTime = 100 * time.Millisecond })
+	r := newRig(t, func(c *sandbox.Config) { c.SettleTime = time.Second })
 	ctx := context.Background()
 	info := r.create(api.CreateSandboxRequest{})
 	r.begin(info.ID, "long", "go")
