@@ -349,6 +349,7 @@ class User:
             return
         number = int(of.rpartition("-")[2])
         state = State(frozenset({("default", (number,))}), frozenset({("ran", ""), ("zero", of)}))
+        self.count("create")
         box = self.add(Box(sb, {state}))
         code = f"log = [{number}]\nopen('/workspace/ran', 'w').close()"
         done = self.persist(lambda: sb.run_code(code))
@@ -360,6 +361,7 @@ class User:
         of = self.new_token()
         sb = self.made(of, lambda: self.client.sandboxes.create(from_snapshot=kept.id, ttl_seconds=3600, metadata={"of": of}))
         if sb is not None:
+            self.count("copy")
             box = self.add(Box(sb, set(kept.states), "running", list(kept.contexts), kept.strays))
             self.say("", f"  copy of {kept.name} is {box.name}")
             self.look(box)
