@@ -3,7 +3,7 @@
     .venv/bin/python test/lives.py --seconds 300 --seed 7
 
 Each user has up to two sandboxes and two snapshots of their own. A sandbox has contexts, in each a list `log`, and files. A cell appends its
-number to the list and to the file `ran`, so that a cell that ran twice, or not at all, shows. What must be true:
+number to the list and to the file `ran`, a command to the file, so that what ran twice, or not at all, shows. What must be true:
 
 - A sandbox holds what was done to it. A copy holds that of the one it was made from at one moment during the call that took the copy:
   variables and files of the same moment.
@@ -47,7 +47,7 @@ STUCK = 180.0  # seconds after its end in which a run must have ended
 STAYS = {"running": "running", "hibernated": "hibernated", "paused": "paused"}
 WAKES = {"running": "running", "hibernated": "running"}
 LEAVES = {
-    "cell": WAKES, "write": WAKES, "remove": WAKES, "branch": WAKES, "close": WAKES, "wake": WAKES,
+    "cell": WAKES, "exec": WAKES, "write": WAKES, "remove": WAKES, "branch": WAKES, "close": WAKES, "wake": WAKES,
     "snapshot": STAYS, "fork": STAYS, "ttl": STAYS,
     "hibernate": dict.fromkeys(STAYS, "hibernated"),
     "pause": {"running": "paused", "paused": "paused"},
@@ -55,7 +55,7 @@ LEAVES = {
 }
 WEIGHTS = {
     "create": 2, "copy": 4, "drop": 2, "kill": 2, "look": 5, "together": 16,
-    "cell": 8, "write": 5, "remove": 2, "branch": 4, "close": 1, "wake": 2,
+    "cell": 8, "exec": 4, "write": 5, "remove": 2, "branch": 4, "close": 1, "wake": 2,
     "snapshot": 4, "fork": 3, "ttl": 1, "hibernate": 4, "pause": 3, "resume": 4,
 }
 ALONE = ("close",)  # makes ids unknown to what is done at the same moment
@@ -122,6 +122,8 @@ class Op:
         number = int(self.token.rpartition("-")[2])
         if self.kind == "cell":
             return lambda s: s.with_log(self.context, (*dict(s.logs)[self.context], number)).with_file("ran", dict(s.files)["ran"] + f"{number}\n")
+        if self.kind == "exec":
+            return lambda s: s.with_file("ran", dict(s.files)["ran"] + f"{number}\n")
         if self.kind == "write":
             return lambda s: s.with_file(self.file, text_of(self.token))
         if self.kind == "remove":
@@ -322,6 +324,8 @@ class User:
             kinds = chance.choices(choice, [max(1, WEIGHTS[k]) for k in choice], k=2)
             if kinds == ["fork", "fork"] or kinds == ["snapshot", "snapshot"]:
                 kinds[1] = "cell"
+            if "exec" in kinds and {"snapshot", "fork"} & set(kinds):
+                kinds[kinds.index("exec")] = "write"  # a command goes on in a copy, at some time or other
             self.do(box, [self.op(box, k, chance) for k in kinds])
         else:
             self.do(box, [self.op(box, kind, chance)])
@@ -480,6 +484,8 @@ class User:
                 wait = "\nimport time; time.sleep(0.4)" if op.slow else ""
                 code = f"log.append({number}){wait}\nwith open('/workspace/ran', 'a') as f: f.write('{number}\\n')"
                 op.value = self.context(box, op).run_code(code)
+            elif op.kind == "exec":
+                op.value = sb.exec(f"echo {number} >> /workspace/ran", check=True)
             elif op.kind == "write":
                 sb.filesystem.write(f"/workspace/{op.file}", text_of(op.token))
             elif op.kind == "remove":
@@ -529,6 +535,7 @@ class User:
         elif isinstance(e, APIConnectionError) and not there:
             op.outcome = "unknown"
         elif isinstance(e, (CapacityError, RateLimitError)):
+            self.count(f"no room: {e.code}")
             op.outcome = "refused" if there else "unknown"
         elif isinstance(e, ConflictError):
             held = box.status == "paused" or kinds & {"pause", "kill"} or "resume" in kinds and (box.status == "hibernated" or "hibernate" in kinds)

@@ -292,6 +292,10 @@ func (m *Manager) Pause(ctx context.Context, owner, id string) error {
 	defer cancel()
 	ctx, end := b.stoppable(ctx)
 	defer end()
+	// What cannot be made again, such as a write, ends first, or it would be
+	// refused and done all the same. Cells are not waited for.
+	defer b.shut()()
+	b.drain(ctx, stillDrain)
 	m.announce(ctx, b)
 	if err := p.Pause(ctx, b.inst); err != nil {
 		return fmt.Errorf("pausing sandbox %s: %w", id, stopped(ctx, err))

@@ -700,6 +700,44 @@ func TestKilledWhileSomethingIsDone(t *testing.T) {
 	}
 }
 
+// A write that is under way when its sandbox is paused is done, not refused and
+// done later; what comes then is refused.
+func TestPauseWaitsForWrites(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	_, done, err := r.Guest(guest.Unrepeatable(ctx), "ann", info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written atomic.Bool
+	r.host.Break(fake.Faults{Snapshot: func(context.Context, string) error {
+		if !written.Load() {
+			t.Error("it was paused in the middle of a write")
+		}
+		return nil
+	}})
+	paused := make(chan error)
+	go func() { paused <- r.Pause(ctx, "ann", info.ID) }()
+	eventually(t, "calls wait for the pause", func() bool {
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		_, done, err := r.Guest(short, "ann", info.ID)
+		if err == nil {
+			done()
+		}
+		return errors.Is(err, context.DeadlineExceeded)
+	})
+	written.Store(true)
+	done()
+	if err := <-paused; err != nil {
+		t.Error(err)
+	}
+	if _, _, err := r.Guest(ctx, "ann", info.ID); !errors.Is(err, fault.Conflict) {
+		t.Errorf("a call to a paused sandbox: %v", err)
+	}
+}
+
 func TestExpiryOfPersistentOnes(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
