@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
+.PHONY: build deb deps venv template demo soak lives test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -99,6 +99,10 @@ test-examples:
 ## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
 	$(PY) test/soak.py
+
+## lives: everything that can be done to sandboxes, in a random order, for five minutes, with a seed of its own (PANDASTACK_LIVES_SEED)
+lives: build template venv
+	$(PY) test/lives.py --seed $${PANDASTACK_LIVES_SEED:-$$RANDOM}
 
 ## fuzz: made-up requests against every route for ten minutes, with a seed of its own (PANDASTACK_FUZZ_SEED)
 fuzz: build venv template
