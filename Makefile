@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv template demo soak test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
+.PHONY: build deb deps venv template demo soak lives test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -100,11 +100,16 @@ test-examples:
 soak: build template venv
 	$(PY) test/soak.py
 
+## lives: everything that can be done to sandboxes, in a random order, for five minutes, with a seed of its own (PANDASTACK_LIVES_SEED)
+lives: build template venv
+	$(PY) test/lives.py --seed $${PANDASTACK_LIVES_SEED:-$$RANDOM}
+
 ## fuzz: made-up requests against every route for ten minutes, with a seed of its own (PANDASTACK_FUZZ_SEED)
 fuzz: build venv template
 	PANDASTACK_FUZZ_SECONDS=$${PANDASTACK_FUZZ_SECONDS:-600} PANDASTACK_FUZZ_SEED=$${PANDASTACK_FUZZ_SEED:-$$RANDOM} $(VENV)/bin/pytest -q test/test_api_fuzz.py
 
-## bench: figures beside their baselines, as a table and as JSON in bench/results
+## bench: figures beside their baselines, as a table and as JSON in bench/results. Snapshots and forks have their own: bench/fork.py and
+## bench/branches.py (each with --quick), run by .venv/bin/python after this
 bench: build template venv
 	$(VENV)/bin/pip install -q -r bench/requirements.txt
 	$(PY) bench/run.py

@@ -70,9 +70,11 @@ class Daemon:
             try:
                 urllib.request.urlopen(f"{self.url}/{until}", timeout=5).read()
                 break
-            except (urllib.error.URLError, OSError):
+            except (urllib.error.URLError, OSError) as error:
                 if time.monotonic() > deadline:
-                    raise RuntimeError(f"the daemon is not ready:\n{self.tail()}") from None
+                    said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
+                    self.stop()
+                    raise RuntimeError(f"the daemon is not ready: {said}\n{self.tail(10)}") from None
                 time.sleep(0.05)
         config = json.loads((self.home / ".config/pandastack/config.json").read_text())
         self.key = config.get("api_key") or config.get("token") or config["apiKey"]

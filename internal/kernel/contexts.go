@@ -42,6 +42,7 @@ func (s *Service) CreateContext(ctx context.Context, owner, sid string, req api.
 			return api.Context{}, fault.InvalidField("envs", "%.40q cannot be an environment variable", k)
 		}
 	}
+	ctx = guest.Unrepeatable(ctx)
 	out, err := withClient(ctx, s, owner, sid, func(c *guest.Client) (api.Context, error) { return c.CreateContext(ctx, req) })
 	if err != nil {
 		s.refused(owner, sid, "contexts", err)
@@ -94,6 +95,7 @@ func (s *Service) InterruptExecution(ctx context.Context, owner, sid, cid, eid s
 
 // Restart gives a context a new interpreter.
 func (s *Service) Restart(ctx context.Context, owner, sid, cid string) (api.Context, error) {
+	ctx = guest.Unrepeatable(ctx)
 	out, err := onContext(ctx, s, owner, sid, cid, func(c *guest.Client) (api.Context, error) { return c.RestartContext(ctx, cid) })
 	if err == nil {
 		s.noteContext(owner, sid, cid, api.LifeContextRestarted)
@@ -109,6 +111,7 @@ func (s *Service) ForkContext(ctx context.Context, owner, sid, cid string, count
 	if count < 1 || count > guestapi.MaxForks {
 		return api.ForkContextResponse{}, fault.InvalidField("count", "count must lie between 1 and %d, not %d", guestapi.MaxForks, count)
 	}
+	ctx = guest.Unrepeatable(ctx)
 	var ids []string
 	for range count {
 		ids = append(ids, newID("ctx-"))
@@ -124,15 +127,26 @@ func (s *Service) ForkContext(ctx context.Context, owner, sid, cid string, count
 	return api.ForkContextResponse{Children: out.Contexts, Warnings: out.Warnings}, nil
 }
 
-// withClient makes one call to the guest of a sandbox.
+// relinks is how often a call is made again when the link to the guest breaks
+// under it, as it does when the sandbox is put to sleep.
+const relinks = 3
+
+// withClient makes a call to the guest of a sandbox. One whose context says
+// that it cannot be made again is made once, and what breaks links on purpose
+// waits for its end; any other must have the same effect once and twice.
 func withClient[T any](ctx context.Context, s *Service, owner, sid string, f func(*guest.Client) (T, error)) (T, error) {
-	client, done, err := s.guests.Guest(ctx, owner, sid)
-	if err != nil {
-		var zero T
-		return zero, err
+	for n := 0; ; n++ {
+		client, done, err := s.guests.Guest(ctx, owner, sid)
+		if err != nil {
+			var zero T
+			return zero, err
+		}
+		out, err := f(client)
+		done()
+		if n == relinks || !errors.Is(err, guest.ErrLinkLost) || guest.IsUnrepeatable(ctx) {
+			return out, err
+		}
 	}
-	defer done()
-	return f(client)
 }
 
 // onContext is withClient for a call about one context: the default one is

@@ -15,6 +15,7 @@ import (
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/kernel"
 )
 
@@ -225,6 +226,71 @@ func TestLinkBreaksInTheMiddle(t *testing.T) {
 	if posts.Load() < 2 {
 		t.Error("no answer was lost, so this proves nothing")
 	}
+}
+
+// A sandbox that is put to sleep breaks its link. Calls about contexts that were
+// under way are made again, or are such that the sleep waits for them.
+func TestContextCallsSurviveABrokenLink(t *testing.T) {
+	r := newRig(t, kernel.Config{})
+	ctx := context.Background()
+	marks := &marking{Guests: r.manager}
+	s := kernel.New(marks, r.cfg)
+	defer s.Close()
+	lost := func(f func()) {
+		t.Helper()
+		var calls atomic.Int32
+		r.host.Break(fake.Faults{Cut: func(string, string) bool { return calls.Add(1) == 1 }})
+		defer r.host.Break(fake.Faults{})
+		f()
+		if calls.Load() == 0 {
+			t.Error("no answer was lost, so this proves nothing")
+		}
+	}
+	once := func(what string, want bool, f func() error) {
+		t.Helper()
+		if err := f(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if marks.once != want {
+			t.Errorf("%s: to be waited for: %t", what, marks.once)
+		}
+	}
+	create := func() error {
+		_, err := s.CreateContext(ctx, owner, r.sid, api.CreateContextRequest{ID: "c"})
+		return err
+	}
+	fork := func() error { _, err := s.ForkContext(ctx, owner, r.sid, "c", 1); return err }
+	restart := func() error { _, err := s.Restart(ctx, owner, r.sid, "c"); return err }
+	once("create", true, create)
+	once("fork", true, fork)
+	once("restart", true, restart)
+	lost(func() {
+		once("list", false, func() error { _, err := s.Contexts(ctx, owner, r.sid); return err })
+	})
+	lost(func() {
+		once("get", false, func() error { _, err := s.Context(ctx, owner, r.sid, "c"); return err })
+	})
+	lost(func() { once("interrupt", false, func() error { return s.Interrupt(ctx, owner, r.sid, "c") }) })
+	lost(func() {
+		if err := fork(); !errors.Is(err, guest.ErrLinkLost) {
+			t.Errorf("a fork whose answer was lost: %v", err)
+		}
+	})
+	if list, err := s.Contexts(ctx, owner, r.sid); err != nil || len(list) != 3 { // the lost one was made, once
+		t.Errorf("contexts: %v, %v", list, err)
+	}
+	lost(func() { once("close", false, func() error { return s.CloseContext(ctx, owner, r.sid, "c") }) })
+}
+
+// marking remembers whether the last call was one that is waited for.
+type marking struct {
+	kernel.Guests
+	once bool
+}
+
+func (m *marking) Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error) {
+	m.once = guest.IsUnrepeatable(ctx)
+	return m.Guests.Guest(ctx, owner, id)
 }
 
 func TestDaemonDiesInTheMiddle(t *testing.T) {

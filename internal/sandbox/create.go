@@ -493,9 +493,7 @@ func (m *Manager) open(ctx context.Context, b *box, mode string, began time.Time
 
 // abandon undoes a create that failed. The caller holds the turn.
 func (m *Manager) abandon(ctx context.Context, b *box, why error) error {
-	if c := context.Cause(ctx); c != nil && errors.Is(why, context.Canceled) {
-		why = c
-	}
+	why = stopped(ctx, why)
 	return cause(why, m.finish(ctx, b, ending{reason: reasonCreate, detail: why.Error()}))
 }
 

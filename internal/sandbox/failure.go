@@ -148,3 +148,12 @@ func cause(err, cleanup error) error {
 	}
 	return errors.Join(err, fmt.Errorf("and cleaning up: %w", cleanup))
 }
+
+// stopped gives the reason why work was stopped in place of an error that only
+// says that it was.
+func stopped(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil && errors.Is(err, context.Canceled) {
+		return c
+	}
+	return err
+}

@@ -153,7 +153,7 @@ func (m *Manager) saveTo(ctx context.Context, b *box, dir string, how driver.Sav
 	b.cutting(true)
 	if err := s.Snapshot(ctx, b.inst, dir, how); err != nil {
 		b.cutting(false)
-		return ours(err, "the image could not be made")
+		return ours(stopped(ctx, err), "the image could not be made")
 	}
 	return nil
 }

@@ -194,7 +194,7 @@ func (m *Manager) wakeUp(ctx context.Context, b *box) (err error) {
 	row.Generation++
 	if err := m.restart(ctx, b, row, t, dir); err != nil {
 		m.log.Warn("a sandbox did not wake up", "sandbox", b.id, "error", err)
-		return cause(err, m.undoWake(ctx, b))
+		return cause(stopped(ctx, err), m.undoWake(ctx, b))
 	}
 	row.State, row.SleptAt, row.BootMode = store.Running, time.Time{}, bootWake
 	row.BootMS, row.UsedAt = float64(time.Since(began).Microseconds())/1000, m.cfg.Now()
@@ -294,7 +294,7 @@ func (m *Manager) Pause(ctx context.Context, owner, id string) error {
 	defer end()
 	m.announce(ctx, b)
 	if err := p.Pause(ctx, b.inst); err != nil {
-		return fmt.Errorf("pausing sandbox %s: %w", id, err)
+		return fmt.Errorf("pausing sandbox %s: %w", id, stopped(ctx, err))
 	}
 	was := row
 	if _, can := m.cfg.Driver.(driver.Snapshotter); can {

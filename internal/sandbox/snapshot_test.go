@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -656,6 +657,46 @@ func TestKilledWhileHibernating(t *testing.T) {
 	}
 	if got := r.images(); len(got) > 0 {
 		t.Errorf("images %q", got)
+	}
+}
+
+// Whoever waits for what a kill stops is told of the kill, even by a driver
+// that only says that its context ended.
+func TestKilledWhileSomethingIsDone(t *testing.T) {
+	ctx := context.Background()
+	for name, do := range map[string]func(r *rig, id string) error{
+		"hibernate": func(r *rig, id string) error { return r.Hibernate(ctx, "ann", id, api.CarryRequest{}) },
+		"pause":     func(r *rig, id string) error { return r.Pause(ctx, "ann", id) },
+		"snapshot":  func(r *rig, id string) error { _, err := r.Snapshot(ctx, "ann", id, api.SnapshotRequest{}); return err },
+		"fork":      func(r *rig, id string) error { _, err := r.Fork(ctx, "ann", id, api.ForkRequest{}); return err },
+		"wake":      func(r *rig, id string) error { return r.Wake(ctx, "ann", id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			info := r.create(api.CreateSandboxRequest{})
+			if name == "wake" {
+				if err := r.Hibernate(ctx, "ann", info.ID, api.CarryRequest{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begun := make(chan struct{})
+			untilStopped := func(ctx context.Context, _ string) error {
+				close(begun)
+				<-ctx.Done()
+				return fmt.Errorf("runsc: %w", ctx.Err())
+			}
+			r.host.Break(fake.Faults{Prepare: untilStopped, Snapshot: untilStopped})
+			said := make(chan error)
+			go func() { said <- do(r, info.ID) }()
+			<-begun
+			if err := r.Kill(ctx, "ann", info.ID); err != nil {
+				t.Error(err)
+			}
+			if err := <-said; !errors.Is(err, fault.Conflict) {
+				t.Errorf("it was killed meanwhile: %v", err)
+			}
+			r.clean()
+		})
 	}
 }
 

@@ -235,6 +235,23 @@ def test_explore_chooses_and_cleans_up(surface: Surface) -> None:
             sb.explore(bad)
 
 
+def test_explore_scores_what_succeeded_and_never_chooses_nan(surface: Surface) -> None:
+    branches = [{"id": f"sb_{n}"} for n in (11, 12, 13)]
+    surface.server.on("POST", ".*/fork-tree", answer(201, {"children": branches}))
+    for n, said, status in ((11, "nan", 0), (12, "7", 0), (13, "Traceback", 1)):
+        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": said, "stderr": "", "exit_code": status}))
+    surface.server.on("POST", ".*/promote", answer(200, {"winner": "sb_12"}))
+    surface.server.on("DELETE", ".*/sb_1[123]", answer(204))
+    sb = surface.sandbox()
+    for select in ("min", "max"):
+        found = sb.explore(["a", "b", "c"], score=lambda o: float(o.stdout), select=select, capture_files=False)
+        assert (found.winner.id, found.outcomes[1].score, found.outcomes[2].score) == ("sb_12", 7, None)
+    with pytest.raises(ValueError, match="Traceback"):
+        sb.explore(["a", "b", "c"], score=lambda o: float(o.stdout), require_success=False, capture_files=False)
+    with pytest.raises(ExploreError, match="none of 3"):
+        sb.explore(["a", "b", "c"], score=lambda o: float("nan"), capture_files=False)
+
+
 def test_previews(surface: Surface) -> None:
     sb = surface.sandbox()
     surface.server.on("GET", ".*/ports", answer(200, {"ports": [80, {"port": 3000}]}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
@@ -572,7 +573,7 @@ class Outcome:
         stdout, stderr: the last 4096 characters of each.
         duration_ms: how long it ran.
         files: paths that it wrote under /workspace, /app, /work, /root and /home, 200 at most.
-        score: what it was chosen by.
+        score: what it was chosen by, None when it was not scored.
     """
 
     index: int
@@ -611,8 +612,8 @@ class Exploration:
 
 
 def pick(outcomes: List[Outcome], select: str, require_success: bool) -> Optional[Outcome]:
-    """The outcome with the best score; of equals the quickest."""
-    able = [o for o in outcomes if o.score is not None and (o.exit_code == 0 or not require_success)]
+    """The outcome with the best score; of equals the quickest. What has none, or NaN, is not chosen."""
+    able = [o for o in outcomes if o.score is not None and not math.isnan(o.score) and (o.exit_code == 0 or not require_success)]
     sign = -1.0 if select == "max" else 1.0
     return min(able, key=lambda o: (sign * (o.score or 0.0), o.duration_ms), default=None)
 

@@ -457,7 +457,8 @@ class AsyncSandbox:
 
         Args:
             candidates: 1 to 16 commands.
-            score: gives an `Outcome` a number. Default: 1 for a status of 0, else 0.
+            score: gives an `Outcome` a number; one with NaN is not chosen. With `require_success` only those that
+                ended with status 0 are scored. Default: 1 for a status of 0, else 0.
             select: "max" or "min" of the score; of equals the quickest is chosen.
             max_concurrency: how many run at once.
             require_success: choose only among those that ended with status 0.

@@ -49,8 +49,12 @@ def explore(
         outcomes.extend(side_by_side(max_concurrency, attempt, range(len(branches))))
         found.errors.extend(f"candidate {i} got no branch" for i in range(len(branches), len(tries)))
         for outcome in outcomes:
-            if outcome.error is None:
-                outcome.score = float(score(outcome)) if score else float(outcome.exit_code == 0)
+            if outcome.error is not None:
+                continue
+            if score is None:
+                outcome.score = float(outcome.exit_code == 0)
+            elif outcome.exit_code == 0 or not require_success:
+                outcome.score = float(score(outcome))
         found.winner_outcome = pick(outcomes, select, require_success)
         if found.winner_outcome is not None:
             found.winner = branches[found.winner_outcome.index]
