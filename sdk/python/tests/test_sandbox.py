@@ -213,15 +213,15 @@ def test_what_is_carried_is_said(surface: Surface) -> None:
 def test_explore_chooses_and_cleans_up(surface: Surface) -> None:
     branches = [{"id": f"sb_{n}", "metadata": {"fork_tree_id": "tr_1"}} for n in (11, 12, 13)]
     surface.server.on("POST", ".*/fork-tree", answer(201, {"tree_id": "tr_1", "children": branches}))
-    surface.server.on("POST", ".*/sb_11/exec", answer(200, {"stdout": "/work/a\n", "stderr": "", "exit_code": 1, "duration_ms": 1}))
+    surface.server.on("POST", ".*/sb_11/exec", answer(200, {"stdout": "/app/a\n", "stderr": "", "exit_code": 1, "duration_ms": 1}))
     for n, ms in ((12, 9), (13, 5)):
-        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": "/work/a\n", "stderr": "", "exit_code": 0, "duration_ms": ms}))
+        surface.server.on("POST", f".*/sb_{n}/exec", answer(200, {"stdout": "/app/a\n", "stderr": "", "exit_code": 0, "duration_ms": ms}))
     surface.server.on("POST", ".*/promote", answer(200, {"winner": "sb_13", "tree_id": "tr_1", "deleted": [], "failures": {}}))
     surface.server.on("DELETE", ".*/sb_1[123]", answer(204))
     sb = surface.sandbox()
     found = sb.explore(["false", "slow", "quick"], metadata={"a": "b"})
     assert (found.winner.id, found.winner_outcome.index, found.tree_id) == ("sb_13", 2, "tr_1")
-    assert sorted(found.reaped) == ["sb_11", "sb_12"] and found.outcomes[0].files == ["/work/a"]
+    assert sorted(found.reaped) == ["sb_11", "sb_12"] and found.outcomes[0].files == ["/app/a"]
     assert surface.server.sent("POST", "/fork-tree")[0].json == {"count": 3, "metadata": {"a": "b", "explore": "1"}}
     longest = sb.explore(["false", "slow", "quick"], score=lambda o: o.duration_ms, cleanup_losers=False, capture_files=False)
     assert longest.winner.id == "sb_12" and longest.reaped == []

@@ -167,7 +167,7 @@ def test_backoff_grows_to_a_second_and_gives_up() -> None:
 def test_an_answer_is_waited_for_longer_than_the_deadline() -> None:
     """An interrupt, a kill and a new interpreter come after the deadline, so the answer may too."""
     run = {"timeout_seconds": 300, "execution_id": "e", "detach": False}
-    command = {"timeout_seconds": 300, "cwd": "/", "envs": None, "user": None, "stdin": None}
+    command = {"timeout_seconds": 300, "cwd": "/", "envs": None, "user": None, "stdin": None, "execution_id": "e", "attach": False}
     for request in (
         _routes.run("s", "c", "1", stream=False, **run),
         _routes.exec_command("s", "true", **command),
