@@ -157,7 +157,8 @@ class Lives:
         self.failures: list[str] = []
         self.left: dict[str, list[str]] = {}
 
-    def run(self, seconds: float) -> "Lives":
+    def run(self, seconds: float, steps: float = float("inf")) -> "Lives":
+        """Until so many seconds have passed, or so many steps have begun."""
         try:
             self.daemon.start()
             with Sandbox.create("code-interpreter", api_url=self.daemon.url, api_key=self.daemon.key):
@@ -170,9 +171,9 @@ class Lives:
             threads.append(threading.Thread(target=self.guarded, args=(self.misfortune,), daemon=True))
             for t in threads:
                 t.start()
-            self.over.wait(seconds)
-            self.over.set()
             with self.progress:
+                self.progress.wait_for(lambda: self.over.is_set() or self.steps >= steps, timeout=seconds)
+                self.over.set()
                 self.progress.notify_all()
             until = time.monotonic() + STUCK
             for t in threads:

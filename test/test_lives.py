@@ -11,7 +11,7 @@ SEED = int(os.environ.get("PANDASTACK_LIVES_SEED", "7"))
 
 def test_sandboxes_hold_what_was_done_to_them() -> None:
     print("seed", SEED)
-    lives = Lives(SEED).run(seconds=20)
+    lives = Lives(SEED).run(seconds=120, steps=70)
     print(lives.report())
     assert not lives.failures
     assert lives.kills and lives.counts["look"]
