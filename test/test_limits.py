@@ -76,7 +76,7 @@ def test_too_much_memory_is_a_memory_error_that_names_the_limit(limited: Sandbox
 def test_a_command_that_is_ended_for_its_memory_says_so(limited: Sandbox) -> None:
     limited.run_code("kept = 1")
     before = limited.metrics().usage.limit_hits.memory_mb
-    r = limited.exec(["python3", "-c", "x = []\nwhile True: x.append(bytearray(8 << 20))"])
+    r = limited.exec(["python3", "-c", "import time\nx = []\nwhile True: x.append(bytearray(4 << 20)); time.sleep(0.005)"])
     assert r.reason == "oom" and r.exit_code == 137, r
     assert f"its limit is {MEMORY} MB (memory_mb)" in r.hint
     assert limited.metrics().usage.limit_hits.memory_mb == before + 1

@@ -171,8 +171,8 @@ def test_keys_look_as_published(daemon: Daemon) -> None:
     int(daemon.key[4:], 16)
 
 
-def test_what_this_driver_cannot_do_is_said(sandbox: Sandbox) -> None:
-    for call in (sandbox.snapshot, sandbox.fork, sandbox.hibernate):
+def test_what_this_server_cannot_do_is_said(daemon: Daemon) -> None:
+    for asked in ({"volumes": [{"name": "v", "read_only": True}]}, {"network": {"mode": "open"}}):
         with pytest.raises(PandastackError) as caught:
-            call()
-        assert caught.value.status_code in (404, 501)
+            Sandbox.create(template="code-interpreter", api_url=daemon.url, api_key=daemon.key, **asked)
+        assert caught.value.status_code == 501 and caught.value.code == "unsupported" and caught.value.hint
