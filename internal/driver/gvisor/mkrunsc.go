@@ -149,7 +149,7 @@ func build(out, arch string) error {
 }
 
 // copyUnit is how much a write to memory that is shared after a fork copies.
-const copyUnit = 16 << 10
+const copyUnit = 32 << 10
 
 //go:embed added/*.go
 var added embed.FS
