@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -170,7 +171,8 @@ func (k *interp) fork(ctx context.Context, reaper *child.Reaper, count int) (kid
 	for range count {
 		kid, theirs, err := newInterp()
 		if err != nil {
-			return kids, nil, err
+			closeFilesOf(kids) // they have no process yet that could be killed
+			return nil, nil, err
 		}
 		defer closeAll(theirs)
 		for _, f := range theirs {
@@ -180,9 +182,7 @@ func (k *interp) fork(ctx context.Context, reaper *child.Reaper, count int) (kid
 	}
 	answer, err := k.askFork(ctx, count, fds)
 	if err != nil {
-		for _, kid := range kids {
-			kid.closeFiles()
-		}
+		closeFilesOf(kids)
 		return nil, nil, err
 	}
 	for i, kid := range kids {
@@ -203,13 +203,11 @@ func (k *interp) fork(ctx context.Context, reaper *child.Reaper, count int) (kid
 
 // askFork sends the request with its descriptors and waits for the answer.
 func (k *interp) askFork(ctx context.Context, count int, fds []int) (frame, error) {
-	b, err := encodeFrame(forkFrame{Op: "fork", ID: "fork", Count: count})
+	k.forks++
+	id := strconv.Itoa(k.forks)
+	b, err := encodeFrame(forkFrame{Op: "fork", ID: id, Count: count})
 	if err != nil {
 		return frame{}, err
-	}
-	select {
-	case <-k.forked: // of a request that was given up
-	default:
 	}
 	k.writing.Lock()
 	raw, err := k.control.SyscallConn()
@@ -224,18 +222,29 @@ func (k *interp) askFork(ctx context.Context, count int, fds []int) (frame, erro
 	}
 	timeout := time.NewTimer(forkTime)
 	defer timeout.Stop()
-	select {
-	case f := <-k.forked:
-		if f.Op == "fork_failed" {
-			return f, fault.New(api.CodeConflict, "the context cannot be forked now: %.1000s", f.Error).WithHint("try again when that has ended")
+	for {
+		select {
+		case f := <-k.forked:
+			switch {
+			case f.ID != id: // of a request that was given up
+				continue
+			case f.Op == "fork_failed":
+				return f, fault.New(api.CodeConflict, "the context cannot be forked now: %.1000s", f.Error).WithHint("try again when that has ended")
+			}
+			return f, nil
+		case <-k.gone:
+			return frame{}, errors.New("the interpreter died of it")
+		case <-timeout.C:
+			return frame{}, errors.New("the interpreter does not answer")
+		case <-ctx.Done():
+			return frame{}, ctx.Err()
 		}
-		return f, nil
-	case <-k.gone:
-		return frame{}, errors.New("the interpreter died of it")
-	case <-timeout.C:
-		return frame{}, errors.New("the interpreter does not answer")
-	case <-ctx.Done():
-		return frame{}, ctx.Err()
+	}
+}
+
+func closeFilesOf(kids []*interp) {
+	for _, kid := range kids {
+		kid.closeFiles()
 	}
 }
 

@@ -47,7 +47,8 @@ type interp struct {
 	closed  bool
 	ready   chan struct{} // closed by the answer to init
 	acted   chan struct{} // gets the answer to rehearse
-	forked  chan frame    // gets the answer to fork
+	forked  chan frame    // gets the answers to fork
+	forks   int           // asked for; whoever holds the context counts
 	gone    chan struct{} // closed when it is of no use any more
 	left    chan struct{} // closed when its process has ended, too, as far as is known
 	once    sync.Once
@@ -275,6 +276,10 @@ func (k *interp) pass(f frame) {
 			close(k.ready)
 		}
 	case "forked", "fork_failed":
+		select {
+		case <-k.forked: // an answer that nobody waits for any more
+		default:
+		}
 		select {
 		case k.forked <- f:
 		default:
