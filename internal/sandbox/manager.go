@@ -145,7 +145,7 @@ func (c *Config) fill() error {
 		c.Journal = noJournal{}
 	}
 	if c.Metrics == nil {
-		c.Metrics = noMetrics{}
+		c.Metrics = NoMetrics{}
 	}
 	switch {
 	case c.Now == nil:

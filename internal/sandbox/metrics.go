@@ -27,17 +27,18 @@ type Metrics interface {
 	LinkRefused()
 }
 
-type noMetrics struct{}
+// NoMetrics counts nothing. Whoever counts only some things embeds it.
+type NoMetrics struct{}
 
-func (noMetrics) Created(string, time.Duration)     {}
-func (noMetrics) CreateFailed(string)               {}
-func (noMetrics) Ended(string)                      {}
-func (noMetrics) PoolFilled(string, string, string) {}
-func (noMetrics) PoolMissed(string)                 {}
-func (noMetrics) PoolYielded()                      {}
-func (noMetrics) LinkRestored()                     {}
-func (noMetrics) LinkLost()                         {}
-func (noMetrics) LinkRefused()                      {}
+func (NoMetrics) Created(string, time.Duration)     {}
+func (NoMetrics) CreateFailed(string)               {}
+func (NoMetrics) Ended(string)                      {}
+func (NoMetrics) PoolFilled(string, string, string) {}
+func (NoMetrics) PoolMissed(string)                 {}
+func (NoMetrics) PoolYielded()                      {}
+func (NoMetrics) LinkRestored()                     {}
+func (NoMetrics) LinkLost()                         {}
+func (NoMetrics) LinkRefused()                      {}
 
 // Overview is what there is on this host now.
 type Overview struct {
