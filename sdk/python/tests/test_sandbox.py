@@ -538,13 +538,13 @@ def test_options_that_do_not_go_together(surface: Surface, options: Any) -> None
 )
 def test_each_status_has_its_class(surface: Surface, status: int, code: Any, kind: Any) -> None:
     body = {"error": "words", "code": code, "hint": "do this", "field": "ttl_seconds", "request_id": "r1"}
-    surface.server.on("GET", "/v1/me", answer(status, body, retry_after="2"))
+    surface.server.on("GET", "/v1/me", answer(status, body, retry_after="10"))  # longer than a client waits by itself
     with pytest.raises(PandastackError) as caught:
         surface.client().me()
     error = caught.value
     assert type(error) is kind
     assert (error.status_code, error.code, error.hint, error.field) == (status, code, "do this", "ttl_seconds")
-    assert error.response == body and error.retry_after == 2.0
+    assert error.response == body and error.retry_after == 10.0
     assert str(error).startswith("ttl_seconds: words (do this)" if status == 400 else "words (do this)")
 
 
