@@ -163,7 +163,8 @@ def test_every_end_has_its_reason(sandbox: Sandbox) -> None:
     assert process.info().reason == "timeout"
     with pytest.raises(CommandError, match="out of memory"):
         sandbox.exec(["python3", "-c", GREEDY], timeout_seconds=50, check=True)
-    assert sandbox.exec("echo alive").stdout == "alive\n"
+    alive = sandbox.exec("echo alive")
+    assert alive.stdout == "alive\n", alive
     reasons = [p.reason for p in sandbox.commands.list() if p.cmd == "sleep 1000"]
     assert reasons == ["signaled", "timeout"]
 

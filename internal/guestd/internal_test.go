@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -112,6 +113,31 @@ func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
 	if kills != 1 {
 		t.Errorf("%d victims", kills)
 	}
+}
+
+// A busy machine takes longer than the patience to free a gigabyte.
+func TestWatchdogWaitsAsLongAsMemoryComesFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slowly = 4 * killPatience
+		var killed time.Time
+		kills := 0
+		w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
+			if killed.IsZero() {
+				return 1800 << 20, 0, nil
+			}
+			freed := int64(900<<20) * int64(time.Since(killed)) / int64(slowly)
+			return 1800<<20 - min(freed, 900<<20), 0, nil // more than half of it has to be free until there is room
+		}, func() []victim {
+			return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++; killed = time.Now() }}, {name: "b", pid: 1<<30 + 1, kill: func() { kills++ }}}
+		}, func() bool { return true })
+		w.limit.Store(1 << 30)
+		w.tasks = func() int { return 20 }
+		w.check()
+		w.check()
+		if kills != 1 {
+			t.Errorf("%d victims", kills)
+		}
+	})
 }
 
 // A script of 200 kB for the shell is refused by gVisor with another error than by Linux.

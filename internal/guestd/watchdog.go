@@ -40,8 +40,8 @@ const (
 	// interpreter soon has 50 MB of its own, and the spare in its place as much.
 	contextRoom = 96 << 20
 
-	killPatience = time.Second
-	growth       = 24 << 20 // by which use may rise while a victim's memory is being freed
+	killPatience = time.Second // without any of a victim's memory coming free
+	growth       = 24 << 20    // by which use may rise while a victim's memory is being freed
 )
 
 // victim is something that can be ended to free memory.
@@ -184,10 +184,15 @@ func (w *watchdog) act(victims []victim, used, most int64) {
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
 	w.hits.Add(1)
+	least := used
 	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(sampleFastest) {
 		now, _, err := w.memory()
 		if err != nil || now < most || now > used+growth {
 			break // there is room, or somebody else is taking it
+		}
+		if now < least { // it comes free, if slowly: nobody else is to die for it
+			least = now
+			end = time.Now().Add(killPatience)
 		}
 	}
 	for _, v := range victims {
