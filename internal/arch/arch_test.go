@@ -32,6 +32,9 @@ var arrows = []struct{ part, may string }{
 	{"internal/journal", "api internal/store"},
 	{"internal/metrics", "api internal/sandbox"},
 
+	// What leaves a sandbox. The stack below asks the gate above it.
+	{"internal/egress", "api internal/fault"},
+
 	// The guest's end imports nothing of the host.
 	{"internal/guestd/...", "api internal/fault internal/guestapi internal/guestd/..."},
 	{"cmd/pandastack-guest", "internal/guestd/... internal/guestapi"},
