@@ -1,0 +1,160 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// flow is a connection out of a sandbox.
+type flow struct {
+	s *Sandbox
+	a *attempt
+	t target
+
+	ctx    context.Context //nolint:containedctx // the flow's own life
+	cancel context.CancelCauseFunc
+
+	decision decision
+	opened   bool     // TLS is opened, and only HTTP goes through
+	refused  *refusal // it is only answered that it is refused
+	up       net.Conn // nil: dialled when a request comes
+
+	ended sync.Once
+	first bool // up was handed out
+	upMu  sync.Mutex
+	at    netip.AddrPort // what was dialled last
+}
+
+var _ Flow = (*flow)(nil)
+
+// target finds what an address stands for and notes it.
+func (s *Sandbox) target(a *attempt, dst netip.AddrPort) (t target, known bool) {
+	t = target{addr: dst.Addr().Unmap().WithZone(""), port: dst.Port()}
+	a.event.Port = int(t.port)
+	name, made := s.addresses.name(t.addr)
+	if name != "" {
+		t.name, a.event.Name = name, name
+		return t, true
+	}
+	a.event.Address = t.addr.String()
+	return t, !made
+}
+
+// Admit implements Gate. It dials, so that whether the host answers decides what
+// the program inside sees of its connect.
+func (s *Sandbox) Admit(ctx context.Context, dst netip.AddrPort) (Flow, error) {
+	f := &flow{s: s, a: s.attempt("tcp")}
+	f.ctx, f.cancel = context.WithCancelCause(context.Background())
+	var known bool
+	f.t, known = s.target(f.a, dst)
+	open := s.meter.open.Add(1)
+	switch {
+	case s.meter.spent():
+		return f.no(&refusal{reason: errBudget.Error()})
+	case open > s.meter.flows.Load():
+		return f.no(&refusal{reason: "too many connections at once"})
+	case !s.meter.starts.AllowN(s.engine.now(), 1):
+		return f.no(&refusal{reason: "too many connections a second"})
+	case !known:
+		return f.no(&refusal{reason: "no name has that address here"})
+	}
+	if err := s.enter(f); err != nil {
+		return f.no(err)
+	}
+	p := s.policy.Load()
+	f.decision = f.t.decide(p)
+	if !f.decision.allowed {
+		return f.no(&refusal{rule: f.decision.rule, reason: f.decision.reason})
+	}
+	f.opened = f.opens(p)
+	if f.opened {
+		return f, nil
+	}
+	if f.t.port == 80 {
+		proxy, err := s.engine.proxyFor("http", f.t)
+		if err != nil {
+			return f.no(err)
+		}
+		if proxy != nil { // it is asked for requests, not for a connection
+			return f, nil
+		}
+	}
+	var err error
+	if f.up, f.at, err = s.engine.dial(ctx, p, f.t); err != nil {
+		return f.no(err)
+	}
+	f.a.dialled(f.at)
+	if err := context.Cause(f.ctx); err != nil { // cut meanwhile
+		return f.no(err)
+	}
+	return f, nil
+}
+
+// opens says whether the traffic has to be opened.
+func (f *flow) opens(p *Policy) bool {
+	_, secret := p.secrets[hostPort{f.t.name, f.t.port}]
+	return secret || f.decision.inspect
+}
+
+// holds says whether a policy would have the flow as it is.
+func (f *flow) holds(p *Policy) bool {
+	d := f.t.decide(p)
+	_, secret := p.secrets[hostPort{f.t.name, f.t.port}]
+	if !d.allowed || (secret || d.inspect) != f.opened {
+		return false
+	}
+	f.upMu.Lock()
+	at := f.at
+	f.upMu.Unlock()
+	return !at.IsValid() || f.s.engine.permits(p, at) == nil
+}
+
+// no ends a flow that is not let out. What is refused on the port of plain HTTP
+// is told why; everything else is reset.
+func (f *flow) no(err error) (Flow, error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		f.a.fail(f.decision.rule, brief(err))
+		f.end()
+		return nil, err
+	}
+	f.a.refusedAt(r)
+	if f.t.port == 80 && f.s.meter.open.Load() <= f.s.meter.flows.Load() {
+		f.refused = r
+		return f, nil
+	}
+	f.a.refuse(r.rule, r.reason)
+	f.end()
+	return nil, r
+}
+
+// cut ends a flow from outside.
+func (f *flow) cut(why string) { f.cancel(errors.New(why)) }
+
+// Close implements Flow.
+func (f *flow) Close() error {
+	if f.refused != nil {
+		f.a.refuse(f.refused.rule, f.refused.reason)
+	}
+	f.a.fail(f.decision.rule, "the connection did not come about")
+	f.end()
+	return nil
+}
+
+// end gives back what the flow holds.
+func (f *flow) end() {
+	f.ended.Do(func() {
+		f.s.leave(f)
+		f.s.meter.open.Add(-1)
+		f.cancel(net.ErrClosed)
+		if f.up != nil {
+			_ = f.up.Close()
+		}
+	})
+}
+
+const headTime = 30 * time.Second // for the first bytes where they decide

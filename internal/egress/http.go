@@ -1,0 +1,449 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+const (
+	idleTime      = 5 * time.Minute // of a kept connection between two requests
+	handshakeTime = 10 * time.Second
+)
+
+// serveHTTP takes requests from a connection of the sandbox, decides each and
+// passes it on, until the connection ends. What goes out is written anew, so that
+// no two servers can read it differently.
+func (f *flow) serveHTTP(conn net.Conn) {
+	closed := &closing{Conn: conn, done: make(chan struct{})}
+	var accepted net.Conn = closed
+	h := &requests{f: f, scheme: "http"}
+	if t, ok := conn.(*tls.Conn); ok {
+		// The server needs to see that it is TLS; the end is noted below it.
+		h.scheme, accepted = "https", t
+		closed = t.NetConn().(*closing) //nolint:forcetypeassert // openTLS put it there
+	}
+	h.transport = f.transport(h.scheme)
+	defer h.close()
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, ErrorLog: quiet,
+		BaseContext: func(net.Listener) context.Context { return f.ctx },
+		Protocols:   protocols(true, true), TLSConfig: &tls.Config{NextProtos: alpn},
+	}
+	_ = srv.Serve(&one{conn: accepted, done: closed.done}) // its only error is that the connection ended
+	h.wait()
+	if !h.seen.Load() { // nothing whole came
+		f.a.fail(f.decision.rule, f.why(errors.New("no request came")))
+	}
+}
+
+var (
+	quiet = log.New(io.Discard, "", 0) // what goes wrong in a flow is in the audit
+	alpn  = []string{"h2", "http/1.1"}
+)
+
+func protocols(h1, clearH2 bool) *http.Protocols {
+	p := &http.Protocols{}
+	p.SetHTTP1(h1)
+	p.SetHTTP2(h1)
+	p.SetUnencryptedHTTP2(clearH2)
+	return p
+}
+
+// openTLS ends the sandbox's TLS here, with a certificate of the engine's own CA.
+func (f *flow) openTLS(conn net.Conn) {
+	f.a.event.Protocol = "https"
+	leaf, err := f.s.engine.opt.CA.leaf(f.t.name, f.s.engine.now())
+	if err != nil {
+		f.tell(conn, overTLS, err)
+		return
+	}
+	t := tls.Server(&closing{Conn: conn, done: make(chan struct{})}, &tls.Config{Certificates: []tls.Certificate{*leaf}, NextProtos: alpn, MinVersion: tls.VersionTLS12})
+	ctx, cancel := context.WithTimeout(f.ctx, handshakeTime)
+	defer cancel()
+	if err := t.HandshakeContext(ctx); err != nil {
+		f.a.fail(f.decision.rule, "TLS is opened for this host, and the client did not go along: "+f.why(err))
+		return
+	}
+	f.serveHTTP(t)
+}
+
+// requests is the server for one connection of a sandbox.
+type requests struct {
+	f         *flow
+	scheme    string
+	transport *http.Transport
+	clear     *http.Transport // HTTP/2 without TLS
+	seen      atomic.Bool
+
+	mu      sync.Mutex
+	running sync.WaitGroup
+	over    bool
+}
+
+func (h *requests) close() {
+	h.transport.CloseIdleConnections()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.clear != nil {
+		h.clear.CloseIdleConnections()
+	}
+}
+
+// wait lets no more requests in and waits for those that are.
+func (h *requests) wait() {
+	h.mu.Lock()
+	h.over = true
+	h.mu.Unlock()
+	h.running.Wait()
+}
+
+func (h *requests) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		h.running.Add(1)
+	}
+	return !h.over
+}
+
+// ServeHTTP decides a request and passes it on.
+func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer h.running.Done()
+	f := h.f
+	h.seen.Store(true)
+	a := f.s.attempt(h.scheme)
+	a.about(f.a)
+	a.event.Method, a.event.Path = r.Method, withoutQuery(r.URL.EscapedPath())
+	if r.URL.Host != "" { // as proxies are asked
+		a.event.Path = withoutQuery(r.URL.String())
+	}
+	ask, ref := h.decide(r)
+	if ref != nil {
+		a.event.Status = http.StatusForbidden
+		a.refuse(ref.rule, ref.reason)
+		h.refuse(w, ref)
+		return
+	}
+	if ask.secret.header != "" {
+		if err := f.s.value(r.Context(), &ask.secret); err != nil {
+			a.event.Status = http.StatusBadGateway
+			a.fail(ask.rule, err.Error())
+			http.Error(w, "pandastack: the secret for "+f.t.name+" cannot be had", http.StatusBadGateway)
+			return
+		}
+		a.event.Secret = ask.secret.header
+	}
+	before := exchange{f.a.out.Load(), f.a.in.Load()}
+	var failure error
+	whole := false // a proxy panics when an answer breaks off
+	proxy := &httputil.ReverseProxy{
+		Transport: h.via(r), FlushInterval: -1, BufferPool: pool{}, ErrorLog: quiet,
+		Rewrite: func(pr *httputil.ProxyRequest) { h.rewrite(pr, ask, a) },
+		ModifyResponse: func(res *http.Response) error {
+			a.event.Status = res.StatusCode
+			res.Header.Del("Alt-Svc") // it leads to QUIC, which is refused
+			if res.StatusCode != http.StatusSwitchingProtocols {
+				res.Body = &counted{res.Body, &a.in}
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			failure = err
+			h.fail(w, a, err)
+		},
+	}
+	defer func() {
+		f.upMu.Lock()
+		a.dialled(f.at)
+		f.upMu.Unlock()
+		if a.event.Status == http.StatusSwitchingProtocols { // what follows is of the connection
+			a.out.Store(f.a.out.Load() - before.out)
+			a.in.Store(f.a.in.Load() - before.in)
+		}
+		switch refused := (*refusal)(nil); {
+		case errors.As(failure, &refused):
+			a.refusedAt(refused)
+			a.refuse(refused.rule, refused.reason)
+		case failure != nil:
+			a.fail(ask.rule, f.why(failure))
+		case !whole:
+			a.end(api.NetworkAllowed, ask.rule, f.why(errors.New("it broke off")))
+		default:
+			a.allow(ask.rule)
+		}
+	}()
+	proxy.ServeHTTP(w, r)
+	whole = true
+}
+
+type exchange struct{ out, in int64 }
+
+// asked is a request that was allowed.
+type asked struct {
+	rule   *rule
+	secret secret // its header is empty where there is none
+}
+
+// decide says whether a request may go out.
+func (h *requests) decide(r *http.Request) (out asked, no *refusal) {
+	f := h.f
+	p := f.s.policy.Load()
+	if !f.s.meter.starts.AllowN(f.s.engine.now(), 1) {
+		return out, &refusal{reason: "too many requests a second"}
+	}
+	if r.Method == http.MethodConnect {
+		return out, &refusal{reason: "CONNECT is never passed on"}
+	}
+	if r.URL.Host != "" && r.URL.Scheme != h.scheme {
+		return out, &refusal{reason: "its target has the scheme " + printable(r.URL.Scheme)}
+	}
+	if r.Host != "" {
+		if no = f.agreesHost(r.Host); no != nil {
+			return out, no
+		}
+	} else if r.ProtoMajor > 1 {
+		return out, &refusal{reason: "it says no host"}
+	}
+	d := f.t.decide(p)
+	if !d.allowed {
+		return out, &refusal{rule: d.rule, reason: d.reason}
+	}
+	out.rule = d.rule
+	if h.scheme == "https" {
+		out.secret = p.secrets[hostPort{f.t.name, f.t.port}]
+	}
+	if d.inspect {
+		if unclear(r.URL) {
+			return out, &refusal{reason: "the path could be read in two ways, and rules name paths"}
+		}
+		each := d.request(r.Method, r.URL.Path)
+		if !each.allowed {
+			return out, &refusal{rule: each.rule, reason: each.reason}
+		}
+		out.rule = each.rule
+	}
+	if out.secret.header != "" && r.Method == http.MethodTrace {
+		return out, &refusal{reason: "TRACE would send the secret back"}
+	}
+	upgrade := strings.ToLower(r.Header.Get("Upgrade"))
+	if upgrade != "" && upgrade != "websocket" && upgrade != "h2c" && (d.inspect || out.secret.header != "") {
+		return out, &refusal{reason: "only WebSocket is upgraded to where requests are looked at"}
+	}
+	return out, nil
+}
+
+// unclear says whether servers may disagree about what a path is.
+func unclear(u *url.URL) bool {
+	raw := strings.ToLower(u.EscapedPath())
+	for _, escaped := range []string{"%2f", "%5c", "%00", "%25"} {
+		if strings.Contains(raw, escaped) {
+			return true
+		}
+	}
+	return ambiguous(u.Path)
+}
+
+// agreesHost holds the Host of a request against where the connection is to.
+func (f *flow) agreesHost(host string) *refusal {
+	name, port := host, ""
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		name, port = host[:i], host[i+1:]
+	}
+	if n, err := strconv.Atoi(port); port != "" && (err != nil || n != int(f.t.port)) {
+		return &refusal{reason: "the Host header, " + printable(host) + ", names another port than " + strconv.Itoa(int(f.t.port))}
+	}
+	return f.agrees("the Host header", name)
+}
+
+// rewrite makes what goes out of what came in: the same, to the one place.
+func (h *requests) rewrite(pr *httputil.ProxyRequest, ask asked, a *attempt) {
+	f, out := h.f, pr.Out
+	out.URL.Scheme, out.URL.Host = h.scheme, f.t.hostPort()
+	out.URL.RawQuery = pr.In.URL.RawQuery
+	out.Host = orElse(pr.In.Host, f.t.host())
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := pr.In.Header[name]; ok {
+			out.Header[name] = v
+		}
+	}
+	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // what it leads to could not be looked at
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+		out.Header.Del("Http2-Settings")
+	}
+	if ask.secret.header != "" {
+		out.Header[ask.secret.header] = []string{ask.secret.value}
+	}
+	if out.Body != nil && out.Body != http.NoBody {
+		out.Body = &counted{out.Body, &a.out}
+	}
+}
+
+// refuse answers with words.
+func (h *requests) refuse(w http.ResponseWriter, r *refusal) {
+	w.Header().Set("Connection", "close") // what would follow the head is not waited for
+	http.Error(w, strings.TrimSuffix(h.f.t.words(r), "\n"), http.StatusForbidden)
+}
+
+// fail answers that the host could not be reached, or why it is not.
+func (h *requests) fail(w http.ResponseWriter, a *attempt, err error) {
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		a.event.Status = http.StatusForbidden
+		h.refuse(w, r)
+		return
+	}
+	a.event.Status = http.StatusBadGateway
+	http.Error(w, "pandastack: "+h.f.t.host()+" could not be reached: "+brief(err), http.StatusBadGateway)
+}
+
+// via gives the transport that fits a request.
+func (h *requests) via(r *http.Request) *http.Transport {
+	if r.ProtoMajor < 2 || h.scheme == "https" {
+		return h.transport
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.clear == nil {
+		h.clear = h.f.transport("http")
+		h.clear.Protocols = protocols(false, true)
+	}
+	return h.clear
+}
+
+// transport carries the requests of one flow. Nothing is shared between flows,
+// so that each goes to what its name is at its own time.
+func (f *flow) transport(scheme string) *http.Transport {
+	t := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return f.handOut(ctx) },
+		DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
+		ForceAttemptHTTP2: scheme == "https",
+		TLSClientConfig:   &tls.Config{RootCAs: f.s.engine.opt.Roots, ServerName: f.t.name, MinVersion: tls.VersionTLS12},
+	}
+	if scheme == "http" && f.up == nil {
+		if via, err := f.s.engine.proxyFor("http", f.t); err == nil && via != nil {
+			t.Proxy = http.ProxyURL(via)
+			t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				// What this host knows to be closed stays closed.
+				var unknown *net.DNSError
+				if _, err := f.s.engine.lookup(ctx, f.s.policy.Load(), f.t); err != nil && !errors.As(err, &unknown) {
+					return nil, err
+				}
+				return f.s.engine.opt.Dial(ctx, network, address)
+			}
+		}
+	}
+	return t
+}
+
+// handOut gives the connection that was made when the flow was admitted, and
+// then new ones.
+func (f *flow) handOut(ctx context.Context) (net.Conn, error) {
+	f.upMu.Lock()
+	fresh := f.up != nil && !f.first
+	f.first = true
+	f.upMu.Unlock()
+	if fresh {
+		return f.up, nil
+	}
+	conn, at, err := f.s.engine.dial(ctx, f.s.policy.Load(), f.t)
+	if err != nil {
+		return nil, err
+	}
+	f.upMu.Lock()
+	f.at = at
+	f.upMu.Unlock()
+	return conn, nil
+}
+
+// dialUp dials for a flow that was thought to need no connection of its own.
+func (f *flow) dialUp() error {
+	conn, at, err := f.s.engine.dial(f.ctx, f.s.policy.Load(), f.t)
+	if err != nil {
+		return err
+	}
+	f.up, f.at = conn, at
+	f.a.dialled(at)
+	return nil
+}
+
+// value finds the value of a secret.
+func (s *Sandbox) value(ctx context.Context, sec *secret) error {
+	if sec.ref == "" {
+		return nil
+	}
+	v, err := s.engine.opt.Secret(ctx, s.id.Workspace, sec.ref)
+	switch {
+	case err != nil:
+		return err
+	case v == "" || strings.ContainsAny(v, "\r\n\x00"):
+		return errors.New("the secret " + sec.ref + " cannot be the value of a header")
+	}
+	sec.value = v
+	return nil
+}
+
+// one is a listener that has one connection.
+type one struct {
+	conn net.Conn
+	done chan struct{} // the connection ended
+}
+
+func (l *one) Accept() (net.Conn, error) {
+	if c := l.conn; c != nil {
+		l.conn = nil
+		return c, nil
+	}
+	<-l.done
+	return nil, net.ErrClosed
+}
+
+func (l *one) Close() error   { return nil }
+func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
+
+// closing is a connection that says when it was closed.
+type closing struct {
+	net.Conn
+	done chan struct{}
+	once sync.Once
+}
+
+func (c *closing) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { close(c.done) })
+	return err
+}
+
+// counted counts what is read of a body.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// pool lends buffers to proxies.
+type pool struct{}
+
+func (pool) Get() []byte  { return *chunks.Get().(*[]byte) } //nolint:forcetypeassert // it holds nothing else
+func (pool) Put(b []byte) { chunks.Put(&b) }

@@ -1,0 +1,100 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+
+	"golang.org/x/net/proxy"
+)
+
+// proxyFor gives the upstream proxy for a target, nil for none.
+func (e *Engine) proxyFor(scheme string, t target) (*url.URL, error) {
+	if e.proxy == nil {
+		return nil, nil
+	}
+	u, err := e.proxy(&url.URL{Scheme: scheme, Host: t.hostPort()})
+	if err != nil {
+		return nil, fmt.Errorf("the host's proxy: %w", err)
+	}
+	return u, nil
+}
+
+// connectThrough has a proxy connect to host:port.
+func (e *Engine) connectThrough(ctx context.Context, via *url.URL, address string) (net.Conn, error) {
+	port := via.Port()
+	switch via.Scheme {
+	case "socks5", "socks5h":
+		var auth *proxy.Auth
+		if u := via.User; u != nil {
+			password, _ := u.Password()
+			auth = &proxy.Auth{User: u.Username(), Password: password}
+		}
+		d, err := proxy.SOCKS5("tcp", net.JoinHostPort(via.Hostname(), orElse(port, "1080")), auth, dialer(e.opt.Dial))
+		if err != nil {
+			return nil, err
+		}
+		return d.(proxy.ContextDialer).DialContext(ctx, "tcp", address) //nolint:forcetypeassert // as the package says
+	case "http":
+		port = orElse(port, "80")
+	case "https":
+		port = orElse(port, "443")
+	default:
+		return nil, fmt.Errorf("the host's proxy: there is no support for %s", via.Scheme)
+	}
+	conn, err := e.opt.Dial(ctx, "tcp", net.JoinHostPort(via.Hostname(), port))
+	if err != nil {
+		return nil, fmt.Errorf("the host's proxy: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if via.Scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname(), RootCAs: e.opt.Roots})
+	}
+	out, err := connect(conn, via, address)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("the host's proxy: %w", err)
+	}
+	return out, nil
+}
+
+// connect asks a proxy at the other end of conn for a tunnel.
+func connect(conn net.Conn, via *url.URL, address string) (net.Conn, error) {
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	if u := via.User; u != nil {
+		password, _ := u.Password()
+		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password)))
+	}
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(conn, 4<<10)
+	res, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answered %s", res.Status)
+	}
+	if n := r.Buffered(); n > 0 { // the server spoke at once
+		first, _ := r.Peek(n)
+		return &replayed{conn, first}, nil
+	}
+	return conn, nil
+}
+
+// dialer is a dialling function as package proxy wants it.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	return d(context.Background(), network, address)
+}
+
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d(ctx, network, address)
+}

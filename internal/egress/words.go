@@ -1,0 +1,87 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// What a program inside is told of a refusal, where its protocol has room for words.
+
+const (
+	refusalTime = 5 * time.Second // for a refused request to arrive
+	lingerTime  = time.Second     // for the client to read the refusal
+	maxPath     = 1 << 10         // characters of a path in the audit
+)
+
+// words are what is said in answers.
+func (t target) words(r *refusal) string {
+	return fmt.Sprintf("blocked by policy: %s: %s\n", t.host(), r.reason)
+}
+
+// tellRefusal waits for a request and answers that it is refused.
+func (f *flow) tellRefusal(conn *metered) {
+	_ = conn.SetReadDeadline(time.Now().Add(refusalTime))
+	first, _ := sniff(conn, true) // whatever it is, it is refused
+	if first.kind == overHTTP {
+		f.a.event.Protocol, f.a.event.Method, f.a.event.Path = "http", first.head.method, withoutQuery(first.head.target)
+	}
+	f.tell(conn, first.kind, f.refused)
+}
+
+// tell ends a flow with words, or what its protocol has instead.
+func (f *flow) tell(conn net.Conn, k kind, err error) {
+	r, status := (*refusal)(nil), 0
+	refused := errors.As(err, &r)
+	if !refused {
+		r = &refusal{reason: brief(err)}
+	}
+	if k == overHTTP {
+		status = http.StatusForbidden
+		if !refused {
+			status = http.StatusBadGateway
+		} else if strings.HasPrefix(r.reason, "malformed") {
+			status = http.StatusBadRequest
+		}
+	}
+	f.a.event.Status = status
+	if refused {
+		f.a.refuse(r.rule, r.reason)
+	} else {
+		f.a.fail(f.decision.rule, f.why(err))
+	}
+	switch k {
+	case overTLS:
+		_, _ = conn.Write(alertDenied) // it may be gone, as below
+	case overHTTP:
+		words := f.t.words(r)
+		_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, http.StatusText(status), len(words), words)
+	default:
+		return // closed with the flow
+	}
+	// Closing at once would reset the connection, and lose what was said.
+	_ = closeWrite(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxHead))
+}
+
+// brief is an error without the addresses of this host's side.
+func brief(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
+}
+
+func withoutQuery(target string) string {
+	path, _, _ := strings.Cut(target, "?")
+	if len(path) > maxPath {
+		path = path[:maxPath]
+	}
+	return path
+}
