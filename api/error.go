@@ -14,6 +14,7 @@ const (
 	CodeRateLimited     Code = "rate_limited"    // 429: retry after the Retry-After header
 	CodeInternal        Code = "internal"        // 500: RequestID leads to the log line
 	CodeUnsupported     Code = "unsupported"     // 501: this driver or template cannot
+	CodeUnreachable     Code = "unreachable"     // 502: nothing in the sandbox listens on the port, or it does not speak HTTP
 	CodeNoCapacity      Code = "no_capacity"     // 503: retry after the Retry-After header
 	CodeTimeout         Code = "timeout"         // 504
 	CodeNoSpace         Code = "no_space"        // 507

@@ -61,6 +61,7 @@ type SandboxInfo struct {
 	EndReason          string            `json:"end_reason,omitempty"` // why it is no longer running: "killed", "ttl", "oom", "crashed", …
 	Generation         int               `json:"generation"`           // goes up at every restore
 	Capabilities       []string          `json:"capabilities,omitempty"`
+	PreviewHost        string            `json:"preview_host,omitempty"` // its ports are seen at {port}-{id}.{preview_host}
 }
 
 // Lifecycle is the answer of GET and PATCH …/lifecycle.

@@ -67,6 +67,7 @@ wrong key
 nobody there
 key of the file
 preview url
+preview of a port
 what is not here
 kill
 """.strip().splitlines()

@@ -54,11 +54,12 @@ var arrows = []struct{ part, may string }{
 	{"internal/sandbox", "api internal/caller internal/driver internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
 	{"internal/template", "api internal/driver internal/fault internal/guest internal/guestapi internal/nearest"},
 
-	{"internal/httpapi", "api internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/process internal/sandbox"},
+	{"internal/preview", "api internal/auth internal/fault"},
+	{"internal/httpapi", "api internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/preview internal/process internal/sandbox internal/store"},
 	{"sdk/go", "api"},
 	{"internal/cli", "api internal/config internal/daemon internal/fault internal/template sdk/go"},
 	{"internal/daemon", "api internal/auth internal/caller internal/config internal/driver/... internal/fault internal/guest internal/guestapi " +
-		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/process internal/sandbox internal/store internal/template templates"},
+		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/preview internal/process internal/sandbox internal/store internal/template templates"},
 	{"cmd/pandastack", "internal/cli"},
 }
 

@@ -174,6 +174,16 @@ func (k *Keys) Check(secret string) (Identity, bool) {
 
 func (k Key) expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt) }
 
+// Life tells by its prefix whether a key is good still, and gives what ends
+// with it. It is for what was made with the key earlier.
+func (k *Keys) Life(prefix string) (context.Context, bool) {
+	e := k.get(prefix)
+	if e == nil || e.expired(k.now()) {
+		return nil, false
+	}
+	return e.life, true
+}
+
 // Grant is what a new key is to be. Zero values mean the default beside them.
 type Grant struct {
 	Label     string

@@ -20,3 +20,6 @@ func (h hidden) Write(line []byte) (int, error) {
 	}
 	return len(line), nil
 }
+
+// HoldsKey tells whether something like an API key is in a text.
+func HoldsKey(s string) bool { return keyPattern.MatchString(s) }

@@ -26,6 +26,8 @@ type sandboxCmd struct {
 	Hibernate sandboxHibernateCmd `cmd:"" help:"Write a sandbox to disk and free its memory; any call wakes it."`
 	Wake      sandboxWakeCmd      `cmd:"" help:"Bring a hibernated sandbox back."`
 	Fork      sandboxForkCmd      `cmd:"" help:"Copy a sandbox as it is now."`
+	Ports     sandboxPortsCmd     `cmd:"" help:"Show what listens in a sandbox, and under which address it is seen."`
+	Forward   sandboxForwardCmd   `cmd:"" help:"Let a port of this machine lead to one of a sandbox."`
 }
 
 // labels shows metadata in a stable order.

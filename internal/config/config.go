@@ -64,6 +64,7 @@ type Config struct {
 	MetricsListen            string
 	EventsMaxAge             time.Duration
 	EventsKeep               int
+	PreviewDomain            string
 	sources                  map[string]string
 }
 
@@ -79,6 +80,7 @@ func (c *Config) settings() []setting {
 	return []setting{
 		{"listen", text(&c.Listen), "Address of the HTTP API. Anything but a loopback address is reachable by others: put TLS in front of it."},
 		{"allowed_hosts", list(&c.AllowedHosts), "Names that the Host header may carry besides localhost and addresses, comma separated; \"*\" allows any."},
+		{"preview_domain", text(&c.PreviewDomain), "Domain below which ports of sandboxes are seen, as in 8000-sb-….preview.example.com; all names below it must lead to this server. Add :PORT when visitors need one. Empty: localhost alone."},
 		{"data_dir", text(&c.DataDir), "Folder of the daemon's own files: the store, templates, snapshots."},
 		{"client_config", text(&c.ClientConfig), "File that the local client's address and key are merged into; \"none\" to leave clients alone."},
 		{"client_group", text(&c.ClientGroup), "Group of this machine that may read that file, and so use the local key; empty: nobody but its owner."},
@@ -337,12 +339,18 @@ func (c *Config) check() error {
 	if c.OutputMemory < 1 {
 		return fault.InvalidField("output_memory_mb", "output_memory_mb must be at least 1: with none no cell would have an output")
 	}
+	if d := c.PreviewDomain; d != "" && !domainForm.MatchString(d) {
+		return fault.InvalidField("preview_domain", "preview_domain must be a domain, with a :PORT when one is needed, but is %.100q", d).
+			WithHint("as in preview.example.com")
+	}
 	if filepath.Base(c.TemplatesDir) != "templates" {
 		return fault.InvalidField("templates_dir", "the folder templates_dir must be called templates, not %q", filepath.Base(c.TemplatesDir)).
 			WithHint("the programs that templates were built with lie beside it")
 	}
 	return nil
 }
+
+var domainForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
 
 func envName(setting string) string { return "PANDASTACK_" + strings.ToUpper(setting) }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/kernel"
 	"github.com/pandastack/pandastack/internal/metrics"
+	"github.com/pandastack/pandastack/internal/preview"
 	"github.com/pandastack/pandastack/internal/process"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
@@ -75,10 +76,21 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
+	master, err := auth.OpenMaster(cfg.DataDir)
+	if err != nil {
+		return err
+	}
 	events, counts := journal.New(st, log), metrics.New()
 	defer events.Close()
-	manager, err := sandbox.New(managerConfig(cfg, drv, st, events, counts, log))
+	ln, err := listen("listen", cfg.Listen)
 	if err != nil {
+		return err
+	}
+	conf := managerConfig(cfg, drv, st, events, counts, log)
+	conf.PreviewHost = previewHost(cfg.PreviewDomain, ln.Addr())
+	manager, err := sandbox.New(conf)
+	if err != nil {
+		ln.Close()
 		return err
 	}
 	ready := &readiness{dataDir: cfg.DataDir, manager: manager, store: st, log: log, diskMB: freeMB}
@@ -87,6 +99,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Log: log,
 	})
 	if err != nil {
+		ln.Close()
 		return err
 	}
 	// Cells and commands are still watched while the requests end, so the
@@ -96,10 +109,6 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	})
 	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
 
-	ln, err := listen("listen", cfg.Listen)
-	if err != nil {
-		return err
-	}
 	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRequests(nil)
 	srv := &http.Server{
@@ -107,11 +116,13 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
-			Rate: httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
+			Rate:  httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
+			Links: preview.NewSigner(master.Derive("preview links"), time.Now), PreviewDomain: cfg.PreviewDomain,
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		Protocols:         plainProtocols(),
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -216,6 +227,27 @@ func listen(setting, addr string) (net.Listener, error) {
 		e.Hint = "choose another HOST:PORT with " + flag
 	}
 	return nil, e
+}
+
+// previewHost is what ports of sandboxes are seen below, for clients that are told once.
+func previewHost(domain string, a net.Addr) string {
+	if domain != "" {
+		return domain
+	}
+	_, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return ""
+	}
+	return "localhost:" + port
+}
+
+// plainProtocols are those that the API speaks without TLS: HTTP/2 to clients
+// that begin with it.
+func plainProtocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return &p
 }
 
 // closing adds the error of a deferred close.

@@ -50,6 +50,7 @@ type Client struct {
 	http       *http.ClientConn
 	calls      chan struct{} // a place for each call in progress
 	big        chan struct{} // a place for each big line being read
+	flows      chan struct{} // a place for each connection to a port
 }
 
 // newClient speaks HTTP/2 with prior knowledge on conn, as the client.
@@ -85,6 +86,7 @@ func newClient(conn net.Conn, sandboxID string, generation, protocol int) (*Clie
 		http:       cc,
 		calls:      make(chan struct{}, maxCalls),
 		big:        make(chan struct{}, maxBigLines),
+		flows:      make(chan struct{}, guestapi.MaxFlows),
 	}, nil
 }
 
@@ -159,18 +161,23 @@ type call struct {
 	json   any       // body, or
 	body   io.Reader // body as it is
 	time   time.Duration
+	flow   bool // it is a connection to a port, of which there may be so many besides
 }
 
 // send does a call and gives the answer when it is a success. The caller must
 // call done when it has read the body.
 func (c *Client) send(ctx context.Context, in call) (resp *http.Response, done func(), err error) {
+	places, what := c.calls, "calls to this sandbox are in progress"
+	if in.flow {
+		places, what = c.flows, "connections to ports of this sandbox are open"
+	}
 	select {
-	case c.calls <- struct{}{}:
+	case places <- struct{}{}:
 	default:
-		return nil, nil, fault.New(api.CodeRateLimited, "%d calls to this sandbox are in progress", maxCalls).
+		return nil, nil, fault.New(api.CodeRateLimited, "%d %s", cap(places), what).
 			WithHint("wait for some of them to end")
 	}
-	free := func() { <-c.calls }
+	free := func() { <-places }
 	body := in.body
 	if in.json != nil {
 		b, err := json.Marshal(in.json)

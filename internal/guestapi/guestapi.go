@@ -36,6 +36,8 @@
 //	GET    /files/dir?path=&after=NAME&limit=N       api.DirListing
 //	POST   /files/dir                                api.MkdirRequest → 204, parents are made
 //	POST   /files/move                               api.MoveRequest → 204
+//	GET    /ports                                    []Listener: what programs listen on
+//	POST   /flows?port=N                             a connection to a port: bytes → frames, see flow.go; 409 when nothing listens
 //
 // A failure is an api.Error with the status that its code has in the public
 // API. In NDJSON streams with follow=0 the answer waits for the end and then
@@ -56,8 +58,9 @@ import (
 //
 //	1  as it began
 //	2  GET /log; X-Request-Id on every call, which the agent logs
+//	3  GET /ports, POST /flows
 const (
-	Protocol       = 2
+	Protocol       = 3
 	OldestProtocol = 1
 )
 
@@ -100,6 +103,8 @@ const (
 	KeepLogLines  = 2000      // of the console and the agent's log
 	KeepLogBytes  = 256 << 10 // of them together
 	MaxLogLine    = 4 << 10   // bytes; the rest of a line is left out
+	MaxFlows      = 128       // connections to ports at once
+	MaxListeners  = 1024      // in one listing of ports
 
 	// Of one result; what is above is left out in the guest and refused by the host.
 	MaxTypes    = 64  // MIME types
@@ -176,6 +181,12 @@ type Step struct {
 	OK     bool    `json:"ok"`
 	Detail string  `json:"detail,omitempty"`
 	MS     float64 `json:"ms"`
+}
+
+// Listener is a port that a program inside listens on.
+type Listener struct {
+	Port    int    `json:"port"`
+	Address string `json:"address"` // as in "127.0.0.1", "::"
 }
 
 // WarmRequest starts the interpreter that contexts are forked from.

@@ -39,6 +39,7 @@ type Config struct {
 	GenerationFile string
 	HookDir        string // of sockets of programs that want to know of snapshots; "" for none
 	Etc            string // folder of passwd, group, hosts, hostname, machine-id
+	ProcNet        string // folder of tcp and tcp6: what programs listen on
 	Console        *Console
 	Log            *slog.Logger
 	Reaper         *child.Reaper
@@ -61,6 +62,7 @@ func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 		GenerationFile: guestapi.GenerationFile,
 		HookDir:        guestapi.HookDir,
 		Etc:            "/etc",
+		ProcNet:        "/proc/net",
 		Console:        console,
 		Log:            log,
 		Reaper:         reaper,
@@ -84,6 +86,7 @@ type Agent struct {
 	offer      int // the protocol to offer next, when the host refused a newer; 0: the newest
 	assigning  sync.Mutex
 	warming    atomic.Bool
+	flows      atomic.Int64 // connections to ports that are open
 }
 
 // New makes an agent. It starts nothing yet but the watchdog's bookkeeping.

@@ -36,7 +36,7 @@ func (a *Agent) serveLink(ctx context.Context) error {
 			MaxConcurrentStreams:          1024,
 			MaxReadFrameSize:              256 << 10,
 			MaxReceiveBufferPerStream:     2 << 20,
-			MaxReceiveBufferPerConnection: 8 << 20,
+			MaxReceiveBufferPerConnection: 4<<20 - 1, // the most there may be
 		},
 		MaxHeaderBytes: 64 << 10,
 		ErrorLog:       slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -67,6 +67,11 @@ func (a *Agent) routes() http.Handler {
 	handle("POST /files/dir", a.makeDir)
 	handle("POST /files/move", a.moveFile)
 
+	if a.newest() >= 3 {
+		handle("GET /ports", a.getPorts)
+		handle("POST /flows", a.postFlow)
+	}
+
 	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
 		return fault.New(api.CodeNotFound, "the guest agent has no route %s %s", r.Method, r.URL.Path)
 	})

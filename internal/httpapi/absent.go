@@ -18,9 +18,6 @@ var absent = []struct {
 	what, hint string
 	patterns   []string // of http.ServeMux, any method unless one is said
 }{
-	{"ports of sandboxes", "a sandbox has loopback and nothing else: call its servers from inside, with exec", []string{
-		"/v1/sandboxes/{id}/ports", "/v1/sandboxes/{id}/ports/{port}", "POST /v1/sandboxes/{id}/preview-token",
-	}},
 	{"template builds over HTTP", "build templates on the server: pandastack template build RECIPE", []string{
 		"POST /v1/templates/build", "DELETE /v1/templates/{name}", "GET /v1/templates/builds/{build}", "GET /v1/templates/builds/{build}/logs",
 	}},

@@ -23,11 +23,7 @@ var errUnauthenticated = fault.New(api.CodeUnauthenticated, "unauthorized").
 // When the key is revoked or expires, what the request does is given up.
 func (s *Server) authenticated(need auth.Scope, next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if !strings.EqualFold(scheme, "Bearer") {
-			secret = ""
-		}
-		who, ok := s.Keys.Check(strings.TrimSpace(secret))
+		who, ok := s.Keys.Check(bearer(r))
 		if !ok || who.Owner == "" { // the domain takes no owner for the administrator
 			return errUnauthenticated
 		}
@@ -54,6 +50,15 @@ func (s *Server) authenticated(need auth.Scope, next handler) handler {
 	}
 }
 
+// bearer is the key that a request carries, "" without one.
+func bearer(r *http.Request) string {
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(secret)
+}
+
 // keyEnded tells whether the request is given up because its key has ended.
 func keyEnded(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), auth.ErrEnded) }
 
@@ -63,10 +68,8 @@ func owner(r *http.Request) string { return stateOf(r.Context()).who.Owner }
 // machine: a request by a name that is not ours (DNS rebinding), or from
 // another origin. There are no CORS headers, so answers stay unreadable too.
 func (s *Server) refuseForeign(r *http.Request) error {
-	host := hostname(r.Host)
-	if !s.ownHost(host) {
-		return fault.New(api.CodeDenied, "this server is not called %s", shown(host)).
-			WithHint("use its address, or add the name to allowed_hosts")
+	if err := s.refuseForeignHost(r); err != nil {
+		return err
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
@@ -78,6 +81,14 @@ func (s *Server) refuseForeign(r *http.Request) error {
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		return fault.New(api.CodeDenied, "requests from other sites are refused").
 			WithHint("call the API from a program, not from a web page")
+	}
+	return nil
+}
+
+func (s *Server) refuseForeignHost(r *http.Request) error {
+	if host := hostname(r.Host); !s.ownHost(host) {
+		return fault.New(api.CodeDenied, "this server is not called %s", shown(host)).
+			WithHint("use its address, or add the name to allowed_hosts")
 	}
 	return nil
 }

@@ -144,6 +144,9 @@ func (c *contract) check(r *http.Request, sent []byte, rec *tee, aborted bool) (
 	if r.Method == http.MethodHead {
 		probe.Method = http.MethodGet
 	}
+	if strings.HasPrefix(r.URL.Path, "/v1/p/") || strings.Contains(r.URL.Path, "/proxy/") || strings.Contains(r.Host, "-sb-") {
+		return nil // the answer is a sandbox's
+	}
 	_, pattern := c.mux.Handler(probe)
 	method, route, found := strings.Cut(pattern, " ")
 	if !found || r.URL.Path != path.Clean(r.URL.Path) { // the mux would redirect

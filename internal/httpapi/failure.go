@@ -25,6 +25,7 @@ var statusOf = map[api.Code]int{
 	api.CodeRateLimited:     http.StatusTooManyRequests,
 	api.CodeInternal:        http.StatusInternalServerError,
 	api.CodeUnsupported:     http.StatusNotImplemented,
+	api.CodeUnreachable:     http.StatusBadGateway,
 	api.CodeNoCapacity:      http.StatusServiceUnavailable,
 	api.CodeTimeout:         http.StatusGatewayTimeout,
 	api.CodeNoSpace:         http.StatusInsufficientStorage,
@@ -67,7 +68,17 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	body, status := s.failure(r, err)
-	h := w.Header()
+	status = failureHeader(w.Header(), err, status)
+	var cut *cutShort
+	if errors.As(err, &cut) {
+		writeJSON(w, status, cut.body(body))
+		return
+	}
+	writeJSON(w, status, body)
+}
+
+// failureHeader sets what goes with a status, and gives the one that is sent.
+func failureHeader(h http.Header, err error, status int) int {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", strconv.Itoa(retryAfter(err, status)))
@@ -79,12 +90,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set(special.header, special.says)
 		status = special.status
 	}
-	var cut *cutShort
-	if errors.As(err, &cut) {
-		writeJSON(w, status, cut.body(body))
-		return
-	}
-	writeJSON(w, status, body)
+	return status
 }
 
 // retryAfter is in how many seconds it makes sense to try again. Where a caller

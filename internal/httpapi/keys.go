@@ -13,6 +13,7 @@ import (
 // Keys checks and manages API keys.
 type Keys interface {
 	Check(secret string) (auth.Identity, bool)
+	Life(prefix string) (context.Context, bool)
 	Create(ctx context.Context, by auth.Identity, g auth.Grant) (secret string, key auth.Key, err error)
 	List(by auth.Identity, workspace string) ([]auth.Key, error)
 	Revoke(ctx context.Context, by auth.Identity, prefix string) error

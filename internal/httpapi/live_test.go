@@ -21,6 +21,7 @@ import (
 	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/httpapi"
 	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/preview"
 	"github.com/pandastack/pandastack/internal/process"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
@@ -39,6 +40,8 @@ type oneKey struct{ *auth.Keys }
 func (oneKey) Check(secret string) (auth.Identity, bool) {
 	return auth.Identity{Owner: secret, Prefix: "pds_test", Scope: auth.Admin}, secret != "" // each key is a workspace
 }
+
+func (oneKey) Life(string) (context.Context, bool) { return context.Background(), true }
 
 type oneTemplate string
 
@@ -82,6 +85,7 @@ func newLiveWith(t *testing.T, keys httpapi.Keys, log *slog.Logger) *live {
 	kernels, commands := kernel.New(m, kernel.Config{DisconnectWait: 20 * time.Millisecond}), process.New(m, process.Config{})
 	srv := httptest.NewUnstartedServer(httpapi.Conform(t, httpapi.New(httpapi.Options{
 		Sandboxes: m, Kernels: kernels, Commands: commands, Keys: keys, Log: log,
+		Links: preview.NewSigner([]byte("of a test"), time.Now),
 	})))
 	srv.Config.BaseContext = func(net.Listener) context.Context { return requests }
 	srv.Start()

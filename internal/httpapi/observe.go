@@ -1,12 +1,15 @@
 package httpapi
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -22,6 +25,7 @@ type state struct {
 	id    string
 	route string
 	who   auth.Identity
+	path  string // for the log, where that of the request holds a secret; "" otherwise
 	wrote bool
 	err   error
 }
@@ -83,7 +87,7 @@ func (s *Server) logAccess(r *http.Request, rec *recorder, took time.Duration) {
 	}
 	attrs := []slog.Attr{
 		slog.String("method", r.Method),
-		slog.String("path", r.URL.Path), // without the query: it holds paths of the user's
+		slog.String("path", cmp.Or(rec.state.path, r.URL.Path)), // without the query: it holds paths of the user's
 		slog.Int("status", rec.status),
 		slog.Int64("bytes", rec.bytes),
 		slog.Float64("ms", float64(took.Microseconds())/1000),
@@ -117,6 +121,15 @@ type recorder struct {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack gives the connection to what upgrades it.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil && !w.state.wrote {
+		w.state.wrote, w.status = true, http.StatusSwitchingProtocols
+	}
+	return conn, buf, err
+}
 
 func (w *recorder) WriteHeader(status int) {
 	if (status >= 200 || status == http.StatusSwitchingProtocols) && !w.state.wrote {

@@ -11,6 +11,7 @@ import (
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/store"
 )
 
 // Sandboxes is the domain. Every call names the owner that asks; what belongs
@@ -38,6 +39,10 @@ type Sandboxes interface {
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
+	OwnerOf(ctx context.Context, id string, port int) (owner string, p store.Port, err error)
+	Ports(ctx context.Context, owner, id string) ([]store.Port, error)
+	SetPort(ctx context.Context, owner, id string, p store.Port) error
+	RemovePort(ctx context.Context, owner, id string, port int) error
 }
 
 var _ Sandboxes = (*sandbox.Manager)(nil)

@@ -396,13 +396,13 @@ func TestBadRequests(t *testing.T) {
 func TestEveryCodeHasAStatus(t *testing.T) {
 	for _, c := range []api.Code{
 		api.CodeInvalid, api.CodeUnauthenticated, api.CodeDenied, api.CodeNotFound, api.CodeConflict, api.CodeTooLarge,
-		api.CodeRateLimited, api.CodeInternal, api.CodeUnsupported, api.CodeNoCapacity, api.CodeTimeout, api.CodeNoSpace,
+		api.CodeRateLimited, api.CodeInternal, api.CodeUnsupported, api.CodeUnreachable, api.CodeNoCapacity, api.CodeTimeout, api.CodeNoSpace,
 	} {
 		if statusOf[c] == 0 {
 			t.Errorf("%s has none", c)
 		}
 	}
-	if len(statusOf) != 12 || statusOf[api.CodeNoSpace] != http.StatusInsufficientStorage {
+	if len(statusOf) != 13 || statusOf[api.CodeNoSpace] != http.StatusInsufficientStorage {
 		t.Error("the table is not the contract's")
 	}
 }

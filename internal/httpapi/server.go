@@ -11,11 +11,13 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/time/rate"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
+	"github.com/pandastack/pandastack/internal/preview"
 )
 
 // Options are what a Server is made of.
@@ -37,8 +39,14 @@ type Options struct {
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
-	// Rate is what each workspace is held to.
+	// Rate is what each workspace is held to; visitors of its sandboxes' ports
+	// as much again.
 	Rate Rate
+	// Links signs and checks the links to ports of sandboxes; nil: there are none.
+	Links *preview.Signer
+	// PreviewDomain is where ports of sandboxes have their names, besides
+	// localhost: a name, with a port when visitors need one; "" for none.
+	PreviewDomain string
 }
 
 // Server answers /v1.
@@ -48,6 +56,7 @@ type Server struct {
 	absent *http.ServeMux
 	routed []string
 	calls  throttle
+	visits throttle // of ports of sandboxes
 }
 
 // New makes the handler of the whole API.
@@ -56,7 +65,10 @@ func New(o Options) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = slog.New(caller.LogHandler(o.Log.Handler()))
-	s := &Server{Options: o, mux: http.NewServeMux(), calls: throttle{Rate: o.Rate, of: map[string]*rate.Limiter{}}}
+	s := &Server{
+		Options: o, mux: http.NewServeMux(),
+		calls: throttle{Rate: o.Rate, of: map[string]*rate.Limiter{}}, visits: throttle{Rate: o.Rate, of: map[string]*rate.Limiter{}},
+	}
 	s.routes()
 	s.absent = s.absentRoutes()
 	return s
@@ -115,6 +127,16 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/fork", s.fork)
 	locked("POST /v1/sandboxes/{id}/fork-tree", s.forkTree)
 	locked("POST /v1/sandboxes/{id}/promote", s.promote)
+
+	locked("GET /v1/sandboxes/{id}/ports", s.listPorts)
+	locked("POST /v1/sandboxes/{id}/ports", s.createPort)
+	locked("DELETE /v1/sandboxes/{id}/ports/{port}", s.deletePort)
+	locked("GET /v1/sandboxes/{id}/ports/{port}/connect", s.connectPort)
+	locked("POST /v1/sandboxes/{id}/preview-token", s.createPreviewToken)
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions} {
+		// Their paths are the sandbox's, so dispatch takes them before the mux does.
+		s.routed = append(s.routed, method+" "+proxyRoute, method+" "+linkRoute)
+	}
 
 	locked("GET /v1/snapshots", s.listSnapshots)
 	locked("GET /v1/snapshots/{id}", s.getSnapshot)
@@ -176,8 +198,20 @@ func (s *Server) on(mux *http.ServeMux, pattern string, h handler) {
 
 // dispatch is the mux, with its plain-text answers put into our words.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	if name, is := preview.ParseHost(r.Host, s.previewName()); is {
+		s.visit(w, r, name)
+		return
+	}
+	if rest, is := strings.CutPrefix(r.URL.EscapedPath(), linkPrefix); is && rest != "" {
+		s.visitLink(w, r, rest)
+		return
+	}
 	if err := s.refuseForeign(r); err != nil {
 		s.fail(w, r, err)
+		return
+	}
+	if id, port, rest, is := proxied(r); is {
+		s.visitProxy(w, r, id, port, rest)
 		return
 	}
 	// The mux would redirect an unclean path; nothing of ours sends one.

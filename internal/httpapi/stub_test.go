@@ -15,6 +15,7 @@ import (
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/store"
 )
 
 const testKey = "pds_00112233445566778899aabbccddeeff"
@@ -183,6 +184,25 @@ func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), er
 	return nil, nil, fault.New(api.CodeConflict, "the sandbox is paused")
 }
 
+func (s *stub) OwnerOf(_ context.Context, id string, port int) (string, store.Port, error) {
+	return "ann", store.Port{Port: port, Public: port == 9000}, s.known(id)
+}
+
+func (s *stub) Ports(_ context.Context, owner, id string) ([]store.Port, error) {
+	s.call("ports %s %s", owner, id)
+	return []store.Port{{Port: 8000, Label: "web"}}, s.known(id)
+}
+
+func (s *stub) SetPort(_ context.Context, _, id string, p store.Port) error {
+	s.call("port %s %d %q %v", id, p.Port, p.Label, p.Public)
+	return s.known(id)
+}
+
+func (s *stub) RemovePort(_ context.Context, _, id string, port int) error {
+	s.call("no port %s %d", id, port)
+	return s.known(id)
+}
+
 func (s *stub) EventsOf(_ context.Context, owner, id string) (journal.Of, error) {
 	return journal.Of{Owner: owner, SandboxID: id}, s.known(id)
 }
@@ -291,6 +311,9 @@ func (stubKeys) Check(secret string) (auth.Identity, bool) {
 		return who, true
 	}
 	return who, secret == testKey
+}
+func (stubKeys) Life(prefix string) (context.Context, bool) {
+	return context.Background(), prefix == "pds_00112233"
 }
 func (stubKeys) Create(_ context.Context, by auth.Identity, g auth.Grant) (string, auth.Key, error) {
 	return testKey, auth.Key{Prefix: "pds_00112233", Owner: cmp.Or(g.Workspace, by.Owner), Label: g.Label, Scope: g.Scope, ExpiresAt: g.ExpiresAt}, nil

@@ -241,7 +241,7 @@ func (m *Manager) info(row store.Sandbox) api.SandboxInfo {
 		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, ForkedFrom: row.ForkedFrom, Persistent: row.Persistent,
 		TTLSeconds: int(row.TTL / time.Second), IdleTimeoutSeconds: int(row.IdleTimeout / time.Second),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, Driver: row.Driver, BootMS: row.BootMS, BootMode: row.BootMode,
-		EndReason: row.EndReason, Generation: row.Generation, Capabilities: m.capabilities(),
+		EndReason: row.EndReason, Generation: row.Generation, Capabilities: m.capabilities(), PreviewHost: m.cfg.PreviewHost,
 	}
 }
 

@@ -69,16 +69,17 @@ var _ Store = (*store.Store)(nil)
 // Config is what a Manager is made of. Zero values mean the defaults that
 // stand beside them.
 type Config struct {
-	Driver    driver.Driver
-	Store     Store
-	Templates Templates
-	Journal   Journal // nil keeps no events
-	Metrics   Metrics // nil counts nothing
-	Logger    *slog.Logger
-	Now       func() time.Time     // the wall clock; time.Now
-	Elapsed   func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
-	RunDir    string               // holds a link folder for each sandbox; in the data directory
-	ImageDir  string               // holds snapshots and hibernated sandboxes; beside RunDir, called images
+	Driver      driver.Driver
+	Store       Store
+	Templates   Templates
+	Journal     Journal // nil keeps no events
+	Metrics     Metrics // nil counts nothing
+	Logger      *slog.Logger
+	Now         func() time.Time     // the wall clock; time.Now
+	Elapsed     func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
+	RunDir      string               // holds a link folder for each sandbox; in the data directory
+	PreviewHost string               // below which ports of sandboxes have their names; told to clients
+	ImageDir    string               // holds snapshots and hibernated sandboxes; beside RunDir, called images
 
 	DefaultTTL time.Duration // 5 min
 	MaxTTL     time.Duration // 24 h

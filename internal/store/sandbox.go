@@ -55,41 +55,56 @@ type Sandbox struct {
 	BootMode     string
 	ForkedFrom   string    // the sandbox that it is a copy of
 	SleptAt      time.Time // since when it is hibernated
+	Ports        []Port    // that users have named, by number
+}
+
+// Port is what users have said of a port of a sandbox.
+type Port struct {
+	Port   int    `json:"port"`
+	Label  string `json:"label,omitempty"`
+	Public bool   `json:"public,omitempty"` // anybody may see it
 }
 
 const columns = `id, owner, state, template, digest, driver, cpu, memory_mb, disk_mb, pids, metadata, from_snapshot,
 	persistent, ttl_seconds, idle_timeout_seconds, created_at, expires_at, used_at, ended_at, end_reason, end_detail,
-	generation, boot_ms, boot_mode, forked_from, slept_at`
+	generation, boot_ms, boot_mode, forked_from, slept_at, ports`
 
 func (s *Sandbox) values() ([]any, error) {
 	meta, err := json.Marshal(s.Metadata)
 	if err != nil {
 		return nil, fmt.Errorf("encoding metadata: %w", err)
 	}
+	ports, err := json.Marshal(s.Ports)
+	if err != nil {
+		return nil, fmt.Errorf("encoding ports: %w", err)
+	}
 	return []any{
 		s.ID, s.Owner, string(s.State), s.Template, s.Digest, s.Driver, s.CPU, s.MemoryMB, s.DiskMB, s.PIDs, string(meta), s.FromSnapshot,
 		s.Persistent, int64(s.TTL / time.Second), int64(s.IdleTimeout / time.Second), millis(s.CreatedAt), millis(s.ExpiresAt), millis(s.UsedAt),
 		millis(s.EndedAt), s.EndReason, s.EndDetail, s.Generation, s.BootMS, s.BootMode,
-		s.ForkedFrom, millis(s.SleptAt),
+		s.ForkedFrom, millis(s.SleptAt), string(ports),
 	}, nil
 }
 
 func scanSandbox(scan func(...any) error) (Sandbox, error) {
 	var (
 		s                           Sandbox
-		state, meta                 string
+		state, meta, ports          string
 		ttl, idle                   int64
 		created, expires, used, end int64
 		slept                       int64
 	)
 	err := scan(&s.ID, &s.Owner, &state, &s.Template, &s.Digest, &s.Driver, &s.CPU, &s.MemoryMB, &s.DiskMB, &s.PIDs, &meta, &s.FromSnapshot,
 		&s.Persistent, &ttl, &idle, &created, &expires, &used, &end, &s.EndReason, &s.EndDetail, &s.Generation, &s.BootMS, &s.BootMode,
-		&s.ForkedFrom, &slept)
+		&s.ForkedFrom, &slept, &ports)
 	if err != nil {
 		return s, err
 	}
 	if err := json.Unmarshal([]byte(meta), &s.Metadata); err != nil {
 		return s, fmt.Errorf("metadata of %s: %w", s.ID, err)
+	}
+	if err := json.Unmarshal([]byte(ports), &s.Ports); err != nil {
+		return s, fmt.Errorf("ports of %s: %w", s.ID, err)
 	}
 	s.State = State(state)
 	s.TTL, s.IdleTimeout = time.Duration(ttl)*time.Second, time.Duration(idle)*time.Second

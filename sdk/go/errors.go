@@ -61,6 +61,7 @@ const (
 	ErrRateLimited     = kind(api.CodeRateLimited)
 	ErrInternal        = kind(api.CodeInternal)
 	ErrUnsupported     = kind(api.CodeUnsupported)
+	ErrUnreachable     = kind(api.CodeUnreachable)
 	ErrNoCapacity      = kind(api.CodeNoCapacity)
 	ErrTimeout         = kind(api.CodeTimeout)
 	ErrNoSpace         = kind(api.CodeNoSpace)

@@ -307,9 +307,20 @@ try {
     assert.equal(sandbox.previewUrl(80), `https://80-${sandbox.id}.127.0.0.1`);
     assert.throws(() => sandbox.previewUrl(0), RangeError);
   });
+  await check("preview of a port", async () => {
+    await sandbox.exec("mkdir -p /tmp/site && echo seen > /tmp/site/index.html && (cd /tmp/site; setsid python3 -m http.server 8123 >/dev/null 2>&1 &)");
+    let urls = {};
+    for (let i = 0; i < 200 && !urls[8123]; i++) {
+      urls = await sandbox.previewUrls();
+      if (!urls[8123]) await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    assert.equal(urls[8123], sandbox.previewUrl(8123));
+    // It has no signedPreviewUrl, and its own address is below the API's: the proxy with the key is what it can reach here.
+    const answer = await fetch(`${process.env.PANDASTACK_API}/v1/sandboxes/${sandbox.id}/proxy/8123/`, { headers: { authorization: `Bearer ${process.env.PANDASTACK_API_KEY}` } });
+    assert.equal(await answer.text(), "seen\n");
+  });
 
   const absent = {
-    previewUrls: () => sandbox.previewUrls(),
     "templates.build": () => client.templates.build({ name: "n", rootfs: new Uint8Array(8) }),
     "templates.register": () => client.templates.register({ name: "n", imageRef: "i" }),
     "templates.buildFromDockerfile": () => client.templates.buildFromDockerfile({ name: "n", dockerfile: "FROM x\n" }),

@@ -8,7 +8,9 @@ import json
 import os
 import re
 import tempfile
+import time
 import traceback
+import urllib.request
 from pathlib import Path
 
 import pandastack
@@ -405,10 +407,23 @@ def _():
     fails(ValueError, "port", lambda: sandbox.preview_url(0))
 
 
+@check("preview of a port")
+def _():
+    sandbox.exec("mkdir -p /tmp/site && echo seen > /tmp/site/index.html && (cd /tmp/site; setsid python3 -m http.server 8123 >/dev/null 2>&1 &)")
+    for _ in range(200):
+        urls = sandbox.preview_urls()
+        if 8123 in urls:
+            break
+        time.sleep(0.05)
+    assert urls[8123] == sandbox.preview_url(8123), urls
+    signed = sandbox.signed_preview_url(8123, ttl_seconds=60)
+    url = signed if isinstance(signed, str) else signed["url"]
+    assert urllib.request.urlopen(url, timeout=20).read() == b"seen\n"
+
+
 @check("what is not here")
 def _():
     for name, call in {
-        "preview_urls": sandbox.preview_urls,
         "templates.build": lambda: client.templates.build("n", rootfs_tar=__file__),
         "templates.register": lambda: client.templates.register("n", "i"),
         "templates.build_from_dockerfile": lambda: client.templates.build_from_dockerfile("n", "FROM x\n"),

@@ -39,7 +39,8 @@ type Guest struct {
 	last     int           // generation
 	short    int64         // of memory, so often
 	lines    []guestapi.LogLine
-	printed  chan struct{} // closed and replaced with every line
+	ports    map[int]string // what listens, and where that is on this machine
+	printed  chan struct{}  // closed and replaced with every line
 }
 
 func newGuest(i *instance, im image) *Guest {
@@ -415,6 +416,8 @@ func (g *Guest) routes() {
 		k.interrupt(e.id)
 		return answer(w, nil)
 	}))
+	handle("GET /ports", g.listPorts)
+	handle("POST /flows", g.flow)
 	g.processRoutes(handle)
 	g.fileRoutes(handle)
 }

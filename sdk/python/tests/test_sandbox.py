@@ -27,6 +27,7 @@ from pandastack import (
     ExploreError,
     ServerError,
 )
+from pandastack.records import preview_address
 
 
 def test_create_sends_what_was_said_and_nothing_else(surface: Surface) -> None:
@@ -254,14 +255,31 @@ def test_explore_scores_what_succeeded_and_never_chooses_nan(surface: Surface) -
 
 def test_previews(surface: Surface) -> None:
     sb = surface.sandbox()
-    surface.server.on("GET", ".*/ports", answer(200, {"ports": [80, {"port": 3000}]}))
+    listed = [{"port": 80, "listening": True, "addresses": ["::"]}, {"port": 3000, "label": "web", "listening": False, "source": "user"}]
+    surface.server.on("GET", ".*/ports", answer(200, listed))
     surface.server.on("POST", ".*/preview-token", answer(200, {"url": "https://x/y"}))
-    assert sb.preview_url(80) == "https://80-sb_1.127.0.0.1"
-    assert sb.ports() == [80, 3000]
-    assert sb.signed_preview_url(80, 60) == "https://x/y"
+    surface.server.on("POST", ".*/ports", answer(201, {"port": 3000, "label": "web", "public": True}))
+    surface.server.on("DELETE", ".*/ports/3000", answer(204, None))
+    api = sb.preview_url(80).rpartition(":")[2].rstrip("/")
+    assert sb.preview_url(80) == f"http://80-sb_1.localhost:{api}/"
+    assert sb.preview_url(80, "https").startswith("https://80-sb_1.")
+    ports = sb.ports()
+    assert ports == [80, 3000] and ports[0].addresses == ["::"] and (ports[1].label, ports[1].listening) == ("web", False)
+    assert sb.preview_urls() == {80: sb.preview_url(80)}
+    assert sb.signed_preview_url(80, 60, paths=["/a"]) == "https://x/y"
+    assert sb.name_port(3000, "web", public=True).public
+    sb.forget_port(3000)
     for bad in (0, 65536):
         with pytest.raises(ValueError, match="port"):
             sb.preview_url(bad)
+    with pytest.raises(TypeError, match="paths"):
+        sb.signed_preview_url(80, paths="/a")
+    for host, want in {
+        "preview.example": "https://80-sb-1.preview.example/",
+        "localhost:9": "http://80-sb-1.localhost:9/",
+        None: "https://80-sb-1.example.com/",
+    }.items():
+        assert preview_address("https://api.example.com", host, "sb-1", 80, None) == want
 
 
 def test_the_account(surface: Surface) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from . import _checks as check
 from ._request import ANSWER_SECONDS, LONG_SECONDS, QUIET_SECONDS, Request, Upload, segment
@@ -170,15 +170,24 @@ def promote(sandbox_id: str, cleanup_siblings: bool, tree_id: Optional[str]) -> 
     return Request("POST", _sandbox(sandbox_id, "/promote"), body=body, read_seconds=SNAPSHOT_SECONDS)
 
 
-def signed_preview(sandbox_id: str, port: int, ttl_seconds: int, paths: Optional[List[str]]) -> Request:
+def signed_preview(sandbox_id: str, port: int, ttl_seconds: int, paths: Optional[Sequence[str]]) -> Request:
     body: Dict[str, Any] = {"port": check.port(port), "ttl_seconds": check.whole("ttl_seconds", ttl_seconds)}
     if paths is not None:
-        body["paths"] = [check.text("paths", path) for path in paths]
+        body["paths"] = check.texts("paths", paths)
     return Request("POST", _sandbox(sandbox_id, "/preview-token"), body=body)
 
 
 def ports(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id, "/ports"), repeatable=True)
+
+
+def name_port(sandbox_id: str, port: int, label: str, public: bool) -> Request:
+    body = {"port": check.port(port), "label": check.text("label", label, empty=True), "public": check.flag("public", public)}
+    return Request("POST", _sandbox(sandbox_id, "/ports"), body=body, repeatable=True)
+
+
+def forget_port(sandbox_id: str, port: int) -> Request:
+    return Request("DELETE", _sandbox(sandbox_id, f"/ports/{check.port(port)}"))
 
 
 def logs(sandbox_id: str, stream: str, follow: bool) -> Request:

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from urllib.parse import urlsplit
 
 __all__ = [
     "Candidate",
@@ -17,6 +18,7 @@ __all__ = [
     "LifeEvent",
     "Lifecycle",
     "Outcome",
+    "Port",
     "ProcessInfo",
     "SandboxInfo",
     "SnapshotID",
@@ -163,6 +165,7 @@ class SandboxInfo:
         end_reason: why it no longer runs ("killed", "ttl", "oom", "crashed"), or None.
         generation: goes up at every restore.
         capabilities: what this sandbox can do beyond the ordinary, such as "pause".
+        preview_host: its ports are seen at "{port}-{id}.{preview_host}"; None when the server doesn't say.
         raw: the whole description as it came.
     """
 
@@ -188,6 +191,7 @@ class SandboxInfo:
     end_reason: Optional[str] = None
     generation: Optional[int] = None
     capabilities: List[str] = field(default_factory=list)
+    preview_host: Optional[str] = None
     raw: Dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -215,6 +219,7 @@ class SandboxInfo:
             end_reason=body.get("end_reason") or None,
             generation=body.get("generation"),
             capabilities=list(body.get("capabilities") or []),
+            preview_host=body.get("preview_host"),
             raw=dict(body),
         )
 
@@ -616,6 +621,56 @@ def pick(outcomes: List[Outcome], select: str, require_success: bool) -> Optiona
     able = [o for o in outcomes if o.score is not None and not math.isnan(o.score) and (o.exit_code == 0 or not require_success)]
     sign = -1.0 if select == "max" else 1.0
     return min(able, key=lambda o: (sign * (o.score or 0.0), o.duration_ms), default=None)
+
+
+class Port(int):
+    """A port of a sandbox: an int, that knows what the server says of it.
+
+    Attributes:
+        label: "" when nobody gave one.
+        public: everybody who knows its address may see it.
+        listening: something listens on it, as the sandbox says.
+        source: "user" when somebody named it, or "detected".
+        addresses: of those who listen, inside.
+        url: its own address, None when the server has no name for it.
+        proxy_url: below the API's address, with the key.
+    """
+
+    label: str
+    public: bool
+    listening: bool
+    source: str
+    addresses: List[str]
+    url: Optional[str]
+    proxy_url: Optional[str]
+
+    @staticmethod
+    def from_wire(body: Union[int, Mapping[str, Any]]) -> "Port":
+        known: Mapping[str, Any] = {"port": body, "listening": True} if isinstance(body, int) else body
+        made = Port(known["port"])
+        made.label = known.get("label") or ""
+        made.public = bool(known.get("public"))
+        made.listening = bool(known.get("listening", True))
+        made.source = known.get("source") or "detected"
+        made.addresses = list(known.get("addresses") or [])
+        made.url = known.get("url")
+        made.proxy_url = known.get("proxy_url")
+        return made
+
+
+def preview_address(api_url: str, preview_host: Optional[str], sandbox_id: str, port: int, scheme: Optional[str]) -> str:
+    """Where a port is seen. A server that does not say so is taken to be as published: below the API's host."""
+    api = urlsplit(api_url)
+    host = preview_host
+    if not host:
+        name = api.hostname or ""
+        if name == "localhost" or name == "::1" or name.startswith("127."):
+            host = "localhost" + (f":{api.port}" if api.port else "")
+        else:
+            host = name[4:] if name.startswith("api.") else name
+    if scheme is None:
+        scheme = "http" if host.split(":")[0] == "localhost" else api.scheme
+    return f"{scheme}://{port}-{sandbox_id}.{host}/"
 
 
 class SnapshotID(str):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Iterator, Callable, Dict, List, Optional, Sequence, Union
-from urllib.parse import urlsplit
 
 from .. import _checks as check
 from .. import _routes as routes
@@ -21,8 +20,10 @@ from ..records import (
     Lifecycle,
     Metrics,
     Outcome,
+    Port,
     SandboxInfo,
     SnapshotID,
+    preview_address,
 )
 from .client import Client, shared_client
 from .commands import Commands, Command
@@ -506,33 +507,63 @@ class Sandbox:
 
     # Ways in and what it says
 
-    def preview_url(self, port: int, scheme: str = "https") -> str:
-        """The address under which a server's port is seen from outside; no call is made."""
-        host = urlsplit(self._client.api_url).hostname or ""
-        suffix = host[4:] if host.startswith("api.") else host
-        return f"{scheme}://{check.port(port)}-{self.id}.{suffix}"
+    def preview_url(self, port: int, scheme: Optional[str] = None) -> str:
+        """The address of a server in the sandbox; no call is made.
 
-    def signed_preview_url(self, port: int, ttl_seconds: int = 3600, paths: Optional[List[str]] = None) -> str:
-        """An address with a token in it, for whoever has it.
+        It opens nothing: a port is private unless `name_port` made it public. Send the key as
+        `Authorization: Bearer pds_…`, or use `signed_preview_url` for a browser.
+
+        Args:
+            port: that the server listens on.
+            scheme: "http" or "https"; that of the API when left out, and "http" below localhost.
+        """
+        return preview_address(self._client.api_url, self.info.preview_host, self.id, check.port(port), scheme)
+
+    def signed_preview_url(
+        self, port: int, ttl_seconds: int = 3600, paths: Optional[Sequence[str]] = None
+    ) -> str:
+        """An address with a token in it, which opens a port to whoever has it: until it expires, the client's key
+        ends, or the sandbox does. A browser is led on to the port's own address.
+
+        Args:
+            port: that the server listens on.
+            ttl_seconds: at most 604800, which are 7 days.
+            paths: that it opens, each with all below it; all when left out.
 
         Raises:
-            ServerError: this server can't do it (status 501).
+            BadRequestError: a port, a time or a path that can't be.
         """
         answer = self._client._send(routes.signed_preview(self.id, port, ttl_seconds, paths))
         return str(answer.object()["url"])
 
-    def ports(self) -> List[int]:
-        """The ports that something in it listens on.
+    def ports(self) -> List[Port]:
+        """What listens in the sandbox, and what was named, by number. It isn't woken: in one that sleeps nothing
+        listens. Each is an `int` that knows more.
 
         Raises:
-            ServerError: this server can't do it (status 501).
+            ServerError: the agent in it is of a version that can't tell (status 501).
         """
         items = (self._client._send(routes.ports(self.id))).items("ports")
-        return [item if isinstance(item, int) else item["port"] for item in items]
+        return [Port.from_wire(item) for item in items]
+
+    def name_port(self, port: int, label: str = "", *, public: bool = False) -> Port:
+        """Names a port, or makes it public, which opens it to everybody who knows its address.
+
+        What was said of it before is replaced; copies of the sandbox don't have it.
+        """
+        return Port.from_wire((self._client._send(routes.name_port(self.id, port, label, public))).object())
+
+    def forget_port(self, port: int) -> None:
+        """Forgets what was said of a port. What listens goes on.
+
+        Raises:
+            NotFoundError: nothing was said of it.
+        """
+        self._client._send(routes.forget_port(self.id, port))
 
     def preview_urls(self) -> Dict[int, str]:
-        """`preview_url` for each of `ports`."""
-        return {port: self.preview_url(port) for port in self.ports()}
+        """`preview_url` for each of `ports` on which something listens."""
+        return {int(port): self.preview_url(port) for port in self.ports() if port.listening}
 
     def events(
         self, tail: int = 50, *, after: Optional[int] = None, follow: bool = False
