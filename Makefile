@@ -88,13 +88,15 @@ $(KERNEL_SITE)/.done: test/requirements.txt | venv
 test-kernel: $(KERNEL_SITE)/.done template
 	python3 internal/kernel/python/tests/in_sandbox.py --runsc $(BIN)/runsc --site $(KERNEL_SITE) --rootfs \
 		"$$($(BIN)/pandastack template ls --data-dir $(DATA) --json | python3 -c 'import json, sys; print(next(t["rootfs_path"] for t in json.load(sys.stdin) if t["name"] == "$(TEMPLATE)"))')" -q
+# Two files at a time, each with a daemon of its own: the tests wait more than they compute.
+PYTEST := $(VENV)/bin/pytest -q -n 2 --dist loadfile
 test-sdk:
-	$(VENV)/bin/pytest -q sdk/python/tests
+	$(PYTEST) sdk/python/tests
 test-live:
 	@bash scripts/deps test
-	$(VENV)/bin/pytest -q test
+	$(PYTEST) test
 test-examples:
-	$(VENV)/bin/pytest -q examples
+	$(PYTEST) examples
 
 ## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
