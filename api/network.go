@@ -29,7 +29,7 @@ type NetworkPolicy struct {
 	Policy   string        `json:"policy,omitempty"`    // a named policy of the server that this one adds to
 	Rate     int64         `json:"rate,omitempty"`      // bytes a second, both directions together; 0: not limited
 	FlowRate int           `json:"flow_rate,omitempty"` // new connections and requests a second; default 1000
-	Flows    int           `json:"flows,omitempty"`     // connections at once; default 2048
+	Flows    int           `json:"flows,omitempty"`     // connections at once; default and at most 1024
 	Bytes    int64         `json:"bytes,omitempty"`     // budget, both directions together, after which the network closes; 0: none
 
 	// Unknown are the fields of the JSON object that no policy has. The server

@@ -21,11 +21,11 @@ type flow struct {
 	decision decision
 	opened   bool     // TLS is opened, and only HTTP goes through
 	refused  *refusal // it is only answered that it is refused
-	up       net.Conn // nil: dialled when a request comes
+	ended    sync.Once
 
-	ended sync.Once
-	first bool // up was handed out
 	upMu  sync.Mutex
+	up    net.Conn       // nil: dialled when a request comes
+	first bool           // up was handed out
 	at    netip.AddrPort // what was dialled last
 }
 
@@ -62,15 +62,13 @@ func (s *Sandbox) Admit(ctx context.Context, dst netip.AddrPort) (Flow, error) {
 	case !known:
 		return f.no(&refusal{reason: "no name has that address here"})
 	}
-	if err := s.enter(f); err != nil {
+	p, err := s.enter(f)
+	if err != nil {
 		return f.no(err)
 	}
-	p := s.policy.Load()
-	f.decision = f.t.decide(p)
 	if !f.decision.allowed {
 		return f.no(&refusal{rule: f.decision.rule, reason: f.decision.reason})
 	}
-	f.opened = f.opens(p)
 	if f.opened {
 		return f, nil
 	}
@@ -83,21 +81,43 @@ func (s *Sandbox) Admit(ctx context.Context, dst netip.AddrPort) (Flow, error) {
 			return f, nil
 		}
 	}
-	var err error
-	if f.up, f.at, err = s.engine.dial(ctx, p, f.t); err != nil {
+	if err := f.dial(ctx, p); err != nil {
 		return f.no(err)
 	}
-	f.a.dialled(f.at)
 	if err := context.Cause(f.ctx); err != nil { // cut meanwhile
 		return f.no(err)
+	}
+	if !f.holds(s.policy.Load()) { // it was changed before what was dialled was known
+		return f.no(&refusal{reason: "the policy was changed"})
 	}
 	return f, nil
 }
 
-// opens says whether the traffic has to be opened.
-func (f *flow) opens(p *Policy) bool {
+// decide sets what a policy says of the flow.
+func (f *flow) decide(p *Policy) {
+	f.decision = f.t.decide(p)
 	_, secret := p.secrets[hostPort{f.t.name, f.t.port}]
-	return secret || f.decision.inspect
+	f.opened = secret || f.decision.inspect
+}
+
+// dial connects the flow to its target.
+func (f *flow) dial(ctx context.Context, p *Policy) error {
+	conn, at, err := f.s.engine.dial(ctx, p, f.t)
+	if err != nil {
+		return err
+	}
+	f.upMu.Lock()
+	f.up, f.at = conn, at
+	f.upMu.Unlock()
+	f.a.dialled(at)
+	return nil
+}
+
+// upstream is the flow's own connection to its target, nil for none.
+func (f *flow) upstream() net.Conn {
+	f.upMu.Lock()
+	defer f.upMu.Unlock()
+	return f.up
 }
 
 // holds says whether a policy would have the flow as it is.
@@ -151,8 +171,8 @@ func (f *flow) end() {
 		f.s.leave(f)
 		f.s.meter.open.Add(-1)
 		f.cancel(net.ErrClosed)
-		if f.up != nil {
-			_ = f.up.Close()
+		if up := f.upstream(); up != nil {
+			_ = up.Close()
 		}
 	})
 }

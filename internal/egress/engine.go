@@ -161,10 +161,10 @@ func (s *Sandbox) SetPolicy(p *Policy) error {
 	if err := s.engine.supports(p); err != nil {
 		return err
 	}
-	s.policy.Store(p)
-	s.meter.set(p, s.engine.now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.policy.Store(p)
+	s.meter.set(p, s.engine.now())
 	for f := range s.live {
 		if !f.holds(p) {
 			f.cut("the policy was changed")
@@ -223,15 +223,18 @@ func (s *Sandbox) Refused(proto string, dst netip.AddrPort) {
 	a.refuse(nil, reason)
 }
 
-// enter counts a flow in, unless the sandbox is closed.
-func (s *Sandbox) enter(f *flow) error {
+// enter decides a flow and counts it in, unless the sandbox is closed. It gives
+// the policy that decided.
+func (s *Sandbox) enter(f *flow) (*Policy, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errors.New("the sandbox ended")
+		return nil, errors.New("the sandbox ended")
 	}
+	p := s.policy.Load()
+	f.decide(p)
 	s.live[f] = struct{}{}
-	return nil
+	return p, nil
 }
 
 func (s *Sandbox) leave(f *flow) {

@@ -17,8 +17,8 @@ func (f *flow) Serve(ctx context.Context, inside net.Conn) {
 	defer context.AfterFunc(ctx, func() { f.cancel(context.Cause(ctx)) })()
 	defer context.AfterFunc(f.ctx, func() {
 		abort(inside)
-		if f.up != nil {
-			abort(f.up)
+		if up := f.upstream(); up != nil {
+			abort(up)
 		}
 	})()
 	conn := &metered{Conn: inside, ctx: f.ctx, meter: f.s.meter, spent: f.s.exhausted, out: &f.a.out, in: &f.a.in}
@@ -130,7 +130,7 @@ func printable(s string) string {
 // relay passes bytes both ways.
 func (f *flow) relay(conn *metered, p *pump, first []byte) {
 	if f.up == nil {
-		if err := f.dialUp(); err != nil {
+		if err := f.dial(f.ctx, f.s.policy.Load()); err != nil {
 			f.tell(conn, other, err)
 			return
 		}

@@ -372,17 +372,6 @@ func (f *flow) handOut(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// dialUp dials for a flow that was thought to need no connection of its own.
-func (f *flow) dialUp() error {
-	conn, at, err := f.s.engine.dial(f.ctx, f.s.policy.Load(), f.t)
-	if err != nil {
-		return err
-	}
-	f.up, f.at = conn, at
-	f.a.dialled(at)
-	return nil
-}
-
 // value finds the value of a secret.
 func (s *Sandbox) value(ctx context.Context, sec *secret) error {
 	if sec.ref == "" {

@@ -13,9 +13,13 @@ import (
 // MaxRules is how many rules a policy may have, named policies included.
 const MaxRules = 10_000
 
+// MaxFlows is how many connections a sandbox may have at once, whatever its
+// policy says: so many the stack carries.
+const MaxFlows = 1024
+
 // The limits of a policy that names none.
 const (
-	DefaultFlows    = 2048
+	DefaultFlows    = MaxFlows
 	DefaultFlowRate = 1000
 )
 
@@ -65,6 +69,9 @@ func Compile(p api.NetworkPolicy, secrets api.Secrets, named map[string]api.Netw
 		if len(c.allow) > 0 {
 			out.mode = api.NetworkAllowList
 		}
+	}
+	if out.flows > MaxFlows {
+		return nil, fault.InvalidField("network.flows", "network.flows is %d, and at most %d connections are carried at once", out.flows, MaxFlows)
 	}
 	if out.flows == 0 {
 		out.flows = DefaultFlows

@@ -33,7 +33,7 @@ import (
 
 // world is an internet in which every address is a listener on loopback.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	names   map[string][]string // a name's addresses, by look-up; the last one stays
 	serving map[string]string   // "address:port" → the listener that stands for it
 	ca      *x509.Certificate   // of the hosts
@@ -53,7 +53,7 @@ type world struct {
 
 const v6 = "2606:2800:220:1::1"
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Now(), serving: map[string]string{}, asked: map[string]int{}, vault: map[string]string{"kept": "Bearer from-the-store", "broken": "a\r\nb"}}
 	public := "93.184.216.34"
@@ -222,6 +222,12 @@ func answer(rw http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case "/alt":
 		rw.Header().Set("Alt-Svc", `h3=":443"`)
+	case "/huge":
+		b := make([]byte, 1<<20)
+		for range 64 {
+			_, _ = rw.Write(b)
+		}
+		return
 	case "/big":
 		_, _ = rw.Write(make([]byte, 1<<20))
 		return
