@@ -330,6 +330,43 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
+// A flow whose handshake did not come about gives back what it held.
+func TestFlowThatDoesNotBegin(t *testing.T) {
+	s := openSession(t, api.NetworkPolicy{Allow: []api.NetworkRule{api.Rule("8.8.8.8")}}, nil)
+	for _, to := range []string{"8.8.8.8:5432", "9.9.9.9:80"} {
+		f, err := s.sandbox.Admit(context.Background(), netip.MustParseAddrPort(to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if u := s.sandbox.Usage(); u.Flows != 0 {
+		t.Errorf("%d flows are left", u.Flows)
+	}
+	lines := s.world.take()
+	if len(lines) != 2 || lines[0].Verdict != api.NetworkFailed || lines[1].Verdict != api.NetworkRefused {
+		t.Errorf("%+v", lines)
+	}
+}
+
+// Without anything injected, the machine knows its own addresses.
+func TestOwnAddresses(t *testing.T) {
+	e := New(Options{})
+	for addr, want := range map[string]bool{"127.0.0.1": true, "192.0.2.77": false} {
+		if got, err := e.ofHost(netip.MustParseAddr(addr)); err != nil || got != want {
+			t.Errorf("%s is this machine's: %v, %v", addr, got, err)
+		}
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	if got := printable("a\x00b\n\"" + strings.Repeat("é", 200)); got != `"a?b??`+strings.Repeat("é", 95)+`…"` {
+		t.Error(got)
+	}
+}
+
 func TestNoAuthority(t *testing.T) {
 	p, err := Compile(api.NetworkPolicy{Allow: []api.NetworkRule{{Host: "example.com", Paths: []string{"/v1"}}}}, nil, nil)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 const (
 	idleTime      = 5 * time.Minute // of a kept connection between two requests
 	handshakeTime = 10 * time.Second
+	maxConns      = 32 // to the host, for the requests of one connection of the sandbox
 )
 
 // serveHTTP takes requests from a connection of the sandbox, decides each and
@@ -331,8 +332,8 @@ func (h *requests) via(r *http.Request) *http.Transport {
 // so that each goes to what its name is at its own time.
 func (f *flow) transport(scheme string) *http.Transport {
 	t := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return f.handOut(ctx) },
-		DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return f.handOut(ctx) },
+		MaxConnsPerHost: maxConns, DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
 		ForceAttemptHTTP2: scheme == "https",
 		TLSClientConfig:   &tls.Config{RootCAs: f.s.engine.opt.Roots, ServerName: f.t.name, MinVersion: tls.VersionTLS12},
 	}

@@ -81,6 +81,9 @@ type replayed struct {
 	first []byte
 }
 
+// CloseWrite says that nothing more comes, as far as the connection can say that.
+func (r *replayed) CloseWrite() error { return closeWrite(r.Conn) }
+
 func (r *replayed) Read(b []byte) (int, error) {
 	if len(r.first) > 0 {
 		n := copy(b, r.first)

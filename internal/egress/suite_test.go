@@ -370,11 +370,14 @@ func pair(t testing.TB) (a, b net.Conn) {
 	return a, b
 }
 
-// http METHOD URL [follow] [h1] [times=N]: a program asks; the input is header lines, and a body after an empty one.
+// http METHOD URL [follow] [h1] [h2c] [untrusting] [times=N]: a program asks; the input is header lines, and a body after an empty one.
 func (s *session) http(d *datadriven.TestData) string {
 	var issuers []string
 	pool := s.world.roots.Clone()
 	pool.AppendCertsFromPEM(s.world.own.PEM())
+	if d.HasArg("untrusting") {
+		pool = s.world.roots // a program with a list of its own, or a pin
+	}
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return s.connect(ctx, address) }, ForceAttemptHTTP2: !d.HasArg("h1"), DisableCompression: true}
 	if d.HasArg("h2c") {
 		tr.Protocols = protocols(false, true)

@@ -35,11 +35,16 @@ func (e *Engine) connectThrough(ctx context.Context, via *url.URL, address strin
 			password, _ := u.Password()
 			auth = &proxy.Auth{User: u.Username(), Password: password}
 		}
-		d, err := proxy.SOCKS5("tcp", net.JoinHostPort(via.Hostname(), orElse(port, "1080")), auth, dialer(e.opt.Dial))
+		// What comes back hides that it is TCP, which has two directions to close.
+		to := &keeping{dial: e.opt.Dial}
+		d, err := proxy.SOCKS5("tcp", net.JoinHostPort(via.Hostname(), orElse(port, "1080")), auth, to)
 		if err != nil {
 			return nil, err
 		}
-		return d.(proxy.ContextDialer).DialContext(ctx, "tcp", address) //nolint:forcetypeassert // as the package says
+		if _, err := d.(proxy.ContextDialer).DialContext(ctx, "tcp", address); err != nil { //nolint:forcetypeassert // as the package says
+			return nil, fmt.Errorf("the host's proxy: %w", err)
+		}
+		return to.conn, nil
 	case "http":
 		port = orElse(port, "80")
 	case "https":
@@ -88,13 +93,18 @@ func connect(conn net.Conn, via *url.URL, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// dialer is a dialling function as package proxy wants it.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
-
-func (d dialer) Dial(network, address string) (net.Conn, error) {
-	return d(context.Background(), network, address)
+// keeping is a dialling function as package proxy wants it, which keeps what it dialled.
+type keeping struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	conn net.Conn
 }
 
-func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return d(ctx, network, address)
+func (k *keeping) Dial(network, address string) (net.Conn, error) {
+	return k.DialContext(context.Background(), network, address)
+}
+
+func (k *keeping) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var err error
+	k.conn, err = k.dial(ctx, network, address)
+	return k.conn, err
 }

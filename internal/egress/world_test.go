@@ -73,6 +73,8 @@ func newWorld(t testing.TB) *world {
 	secure := w.listen(func(l net.Listener) {
 		w.serve(tls.NewListener(l, &tls.Config{GetCertificate: cert, NextProtos: []string{"h2", "http/1.1"}}))
 	})
+	secureProxy := w.listen(func(l net.Listener) { w.relays(tls.NewListener(l, &tls.Config{GetCertificate: cert})) })
+	w.serving["proxy.example:3129"], w.serving["proxy.example:80"] = secureProxy, plain
 	banner, echo, proxy := w.listen(speaksFirst), w.listen(echoes), w.listen(w.relays)
 	for _, host := range []string{public, v6, "10.1.2.3", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00::1", "fd00:ec2::254", "0.0.0.0",
 		"64:ff9b::7f00:1", "2002:7f00:1::", "fe80::1", "224.0.0.251", "100.64.0.9", "198.18.1.0", "::7f00:1", "93.184.216.99", "10.9.9.9", "8.8.8.8", "93.184.216.60"} {
@@ -282,7 +284,12 @@ func echoes(l net.Listener) {
 // relays is a proxy for CONNECT and for plain requests.
 func (w *world) relays(l net.Listener) {
 	accept(l, func(c net.Conn) {
-		r, err := http.ReadRequest(bufio.NewReader(c))
+		in := bufio.NewReader(c)
+		if b, err := in.Peek(1); err == nil && b[0] == 5 {
+			w.socks(c, in)
+			return
+		}
+		r, err := http.ReadRequest(in)
 		if err != nil {
 			return
 		}
@@ -304,8 +311,45 @@ func (w *world) relays(l net.Listener) {
 			return
 		}
 		defer up.Close()
-		fmt.Fprint(c, "HTTP/1.1 200 OK\r\n\r\n")
-		go func() { _, _ = io.Copy(up, c) }()
+		var first []byte
+		if r.URL.Port() == "25" { // with the answer comes what the server says at once
+			first = make([]byte, len("220 hello\r\n"))
+			_, _ = io.ReadFull(up, first)
+		}
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n\r\n%s", first)
+		go func() { _, _ = io.Copy(up, in) }()
 		_, _ = io.Copy(c, up)
 	})
+}
+
+// socks is the other kind of proxy: SOCKS5, with a name and a password.
+func (w *world) socks(c net.Conn, in *bufio.Reader) {
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = io.ReadFull(in, b)
+		return b
+	}
+	read(int(read(2)[1]))
+	_, _ = c.Write([]byte{5, 2})
+	user := read(int(read(2)[1]))
+	password := read(int(read(1)[0]))
+	_, _ = c.Write([]byte{1, 0})
+	if read(4)[3] != 3 {
+		return // not a name
+	}
+	name := read(int(read(1)[0]))
+	port := read(2)
+	address := net.JoinHostPort(string(name), strconv.Itoa(int(port[0])<<8|int(port[1])))
+	w.mu.Lock()
+	w.tunnel = append(w.tunnel, fmt.Sprintf("SOCKS %s %s:%s", address, user, password))
+	at := w.serving[net.JoinHostPort("93.184.216.34", strconv.Itoa(int(port[0])<<8|int(port[1])))]
+	w.mu.Unlock()
+	up, err := net.Dial("tcp", at)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	_, _ = c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	go func() { _, _ = io.Copy(up, in) }()
+	_, _ = io.Copy(c, up)
 }
