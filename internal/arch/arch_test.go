@@ -54,11 +54,17 @@ var arrows = []struct{ part, may string }{
 	{"internal/sandbox", "api internal/caller internal/driver internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
 	{"internal/template", "api internal/driver internal/fault internal/guest internal/guestapi internal/nearest"},
 
+	// The agent loop knows what it needs of the rest as interfaces of its own.
+	{"internal/llm", "api internal/fault"},
+	{"internal/llm/scripted", "internal/llm"},
+	{"internal/agent", "api internal/agent/extract internal/fault internal/llm"},
+	{"internal/agent/extract", ""},
+
 	{"internal/preview", "api internal/auth internal/fault"},
-	{"internal/httpapi", "api internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/preview internal/process internal/sandbox internal/store"},
+	{"internal/httpapi", "api internal/agent internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/preview internal/process internal/sandbox internal/store"},
 	{"sdk/go", "api"},
-	{"internal/cli", "api internal/config internal/daemon internal/fault internal/template sdk/go"},
-	{"internal/daemon", "api internal/auth internal/caller internal/config internal/driver/... internal/fault internal/guest internal/guestapi " +
+	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/template sdk/go"},
+	{"internal/daemon", "api internal/agent internal/auth internal/caller internal/config internal/driver/... internal/fault internal/guest internal/guestapi internal/llm " +
 		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/preview internal/process internal/sandbox internal/store internal/template templates"},
 	{"cmd/pandastack", "internal/cli"},
 }

@@ -65,6 +65,15 @@ type Config struct {
 	EventsMaxAge             time.Duration
 	EventsKeep               int
 	PreviewDomain            string
+	AgentModel               string
+	OpenAIKey                string
+	OpenAIBaseURL            string
+	AnthropicKey             string
+	AnthropicBaseURL         string
+	ModelURLs                []string
+	ModelRate                int
+	MaxAgents                int
+	AgentsKeep               time.Duration
 	sources                  map[string]string
 }
 
@@ -115,6 +124,15 @@ func (c *Config) settings() []setting {
 		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
 		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
+		{"agent_model", text(&c.AgentModel), "Model of agents whose caller names none, as PROVIDER:NAME with the provider openai or anthropic."},
+		{"openai_api_key", secret(&c.OpenAIKey), "Key for the provider openai. Callers may send their own instead."},
+		{"openai_base_url", text(&c.OpenAIBaseURL), "Where the provider openai is, which is anything that speaks chat completions, as http://127.0.0.1:11434/v1; empty: OpenAI itself."},
+		{"anthropic_api_key", secret(&c.AnthropicKey), "Key for the provider anthropic. Callers may send their own instead."},
+		{"anthropic_base_url", text(&c.AnthropicBaseURL), "Where the provider anthropic is; empty: Anthropic itself."},
+		{"model_base_urls", list(&c.ModelURLs), "Base URLs of models that callers without the scope admin may name, comma separated. Without them only admins may have this machine call an address of their choice."},
+		{"model_rate", number(&c.ModelRate), "Requests a minute to the server's own providers, all agents together; 0: any number."},
+		{"max_agents", number(&c.MaxAgents), "Agents that one workspace may have running at once."},
+		{"agents_keep", duration(&c.AgentsKeep), "How long the transcripts of agents that ended are kept."},
 	}
 }
 
@@ -146,6 +164,8 @@ func defaults(env Env) Config {
 		StopHibernate: 10 * time.Second,
 		EventsMaxAge:  7 * 24 * time.Hour,
 		EventsKeep:    10_000,
+		MaxAgents:     32,
+		AgentsKeep:    30 * 24 * time.Hour,
 	}
 }
 
@@ -260,7 +280,7 @@ func names(table []setting) []string {
 
 // notOurs are variables with our prefix that are no settings of the daemon:
 // where the file is, what clients read, and what our tests pass on.
-var notOurs = []string{"PANDASTACK_CONFIG", "PANDASTACK_API", "PANDASTACK_API_URL", "PANDASTACK_API_KEY", "PANDASTACK_EXEC_READY_TIMEOUT_MS"}
+var notOurs = []string{"PANDASTACK_CONFIG", "PANDASTACK_API", "PANDASTACK_API_URL", "PANDASTACK_API_KEY", "PANDASTACK_MODEL_KEY", "PANDASTACK_EXEC_READY_TIMEOUT_MS"}
 
 // UnknownVariables says of each variable in an environment (NAME=VALUE, as
 // os.Environ gives it) that begins like a setting and is none, what it may
@@ -326,6 +346,9 @@ func (c *Config) check() error {
 	}
 	if c.EventsKeep < 100 {
 		return fault.InvalidField("events_keep", "events_keep must be at least 100, but is %d", c.EventsKeep)
+	}
+	if c.MaxAgents < 1 {
+		return fault.InvalidField("max_agents", "max_agents must be at least 1")
 	}
 	if c.RateLimit > 0 && c.RateBurst < 1 {
 		return fault.InvalidField("rate_burst", "rate_burst must be at least 1 where there is a rate_limit").WithHint("rate_limit 0 means any number of calls")

@@ -23,6 +23,20 @@ func (v textValue) Set(s string) error { *v.p = s; return nil }
 func (v textValue) String() string     { return *v.p }
 func (v textValue) toml() string       { return strconv.Quote(*v.p) }
 
+// secretValue is a text that is not shown.
+type secretValue struct{ p *string }
+
+func secret(p *string) value { return secretValue{p} }
+
+func (v secretValue) Set(s string) error { *v.p = s; return nil }
+func (v secretValue) String() string {
+	if *v.p == "" {
+		return ""
+	}
+	return "(set)"
+}
+func (v secretValue) toml() string { return strconv.Quote(v.String()) }
+
 type choiceValue struct {
 	p       *string
 	allowed []string

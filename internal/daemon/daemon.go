@@ -108,12 +108,13 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Logger: log, Notes: manager, Metrics: counts, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint,
 	})
 	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
+	agents := newAgents(cfg, manager, kernels, log)
 
 	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRequests(nil)
 	srv := &http.Server{
 		Handler: httpapi.New(httpapi.Options{
-			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys,
+			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys, Agents: agents, ModelURLs: cfg.ModelURLs,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
 			Rate:  httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
@@ -163,6 +164,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	tidied := make(chan struct{})
 	go func() { defer close(tidied); tidyKeys(running, keys, log) }()
 	go supervise(running, manager.Adopted, url, log)
+	go resumeAgents(running, agents, manager, log)
 	log.Info("listening", "url", url, "driver", drv.Name(), "data_dir", cfg.DataDir, "version", started.Version)
 	if sur.Started != nil {
 		sur.Started(started)
@@ -180,6 +182,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.RequestDrain)
 	defer cancel()
 	events.EndStreams()
+	agents.Close() // before the cells that they wait for count as left
 	shutdown := srv.Shutdown(drain)
 	kernels.Close()
 	commands.Close()

@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/agent"
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/httpapi"
 	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/llm"
 	"github.com/pandastack/pandastack/internal/preview"
 	"github.com/pandastack/pandastack/internal/process"
 	"github.com/pandastack/pandastack/internal/sandbox"
@@ -83,13 +85,15 @@ func newLiveWith(t *testing.T, keys httpapi.Keys, log *slog.Logger) *live {
 
 	requests, stop := context.WithCancelCause(context.Background())
 	kernels, commands := kernel.New(m, kernel.Config{DisconnectWait: 20 * time.Millisecond}), process.New(m, process.Config{})
+	agents := agent.New(agent.Config{Dir: dir + "/agents", Sandboxes: m, Kernels: kernels, Models: &llm.Catalog{}})
 	srv := httptest.NewUnstartedServer(httpapi.Conform(t, httpapi.New(httpapi.Options{
-		Sandboxes: m, Kernels: kernels, Commands: commands, Keys: keys, Log: log,
+		Sandboxes: m, Kernels: kernels, Commands: commands, Agents: agents, Keys: keys, Log: log,
 		Links: preview.NewSigner([]byte("of a test"), time.Now),
 	})))
 	srv.Config.BaseContext = func(net.Listener) context.Context { return requests }
 	srv.Start()
 	t.Cleanup(func() {
+		agents.Close()
 		stop(httpapi.ErrStopping)
 		srv.Close()
 		kernels.Close()

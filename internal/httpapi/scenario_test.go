@@ -37,8 +37,9 @@ type scenario struct {
 func (sc *scenario) run(t *testing.T) {
 	var log bytes.Buffer
 	srv := New(Options{
-		Sandboxes: &sc.stub, Kernels: &sc.stub, Commands: &sc.stub, Keys: stubKeys{}, Events: &sc.stub, Ready: sc.ready,
-		Log: slog.New(slog.NewTextHandler(&log, nil)), Hosts: []string{"panda.example"},
+		Sandboxes: &sc.stub, Kernels: &sc.stub, Commands: &sc.stub, Agents: stubAgents{&sc.stub}, Keys: stubKeys{}, Events: &sc.stub, Ready: sc.ready,
+		ModelURLs: []string{"http://models.example/v1"},
+		Log:       slog.New(slog.NewTextHandler(&log, nil)), Hosts: []string{"panda.example"},
 	})
 	req := httptest.NewRequest(sc.method, sc.path, strings.NewReader(sc.body))
 	req.Host = "127.0.0.1:8080"

@@ -107,6 +107,14 @@ var needs = map[string]auth.Scope{
 	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt":       auth.Run,
 	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart":         auth.Run,
 	"POST /v1/sandboxes/{id}/repl/sessions/{cid}/fork":            auth.Run,
+
+	"POST /v1/agents":                    auth.Run,
+	"GET /v1/agents":                     auth.Read,
+	"GET /v1/agents/{id}":                auth.Read,
+	"DELETE /v1/agents/{id}":             auth.Run,
+	"POST /v1/agents/{id}/cancel":        auth.Run,
+	"GET /v1/agents/{id}/events":         auth.Read,
+	"GET /v1/agents/{id}/figures/{file}": auth.Read,
 }
 
 // needOf gives what a route needs.

@@ -25,6 +25,7 @@ type Options struct {
 	Sandboxes Sandboxes
 	Kernels   Kernels
 	Commands  Commands
+	Agents    Agents
 	Keys      Keys
 	Events    Events
 	Metrics   Metrics // nil counts nothing
@@ -39,6 +40,9 @@ type Options struct {
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
+	// ModelURLs are the base URLs of models that keys without the scope admin
+	// may name.
+	ModelURLs []string
 	// Rate is what each workspace is held to; visitors of its sandboxes' ports
 	// as much again.
 	Rate Rate
@@ -177,6 +181,14 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt", s.interrupt)
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/fork", s.forkContext)
+
+	locked("POST /v1/agents", s.startAgent)
+	locked("GET /v1/agents", s.listAgents)
+	locked("GET /v1/agents/{id}", s.getAgent)
+	locked("DELETE /v1/agents/{id}", s.deleteAgent)
+	locked("POST /v1/agents/{id}/cancel", s.cancelAgent)
+	locked("GET /v1/agents/{id}/events", s.agentEvents)
+	locked("GET /v1/agents/{id}/figures/{file}", s.agentFigure)
 }
 
 // Routes lists every pattern that is served, as in "GET /v1/me".

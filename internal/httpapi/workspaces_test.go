@@ -28,6 +28,12 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	own := create(l, "bob")
 	const never, noSnapshot = "sb-0000000000000000", "sn-0000000000000000"
 	snapshot := take(l, "ann", foreign)
+	const noRun = "ag-0000000000000000"
+	var run api.AgentRun // which fails, since nobody is the model
+	started := l.as("ann", http.StatusCreated, "POST", "/v1/agents", `{"task":"secret","model":"openai:x","base_url":"http://127.0.0.1:9/v1"}`)
+	if err := json.Unmarshal([]byte(started), &run); err != nil {
+		t.Fatal(err)
+	}
 
 	for _, pattern := range httpapi.New(httpapi.Options{}).Routes() {
 		method, path, _ := strings.Cut(pattern, " ")
@@ -37,6 +43,14 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 		case strings.HasPrefix(path, "/v1/snapshots/{id}"):
 			want := l.ask("bob", method, strings.Replace(path, "{id}", noSnapshot, 1), fits, noSnapshot)
 			if got := l.ask("bob", method, strings.Replace(path, "{id}", snapshot, 1), fits, snapshot); want.status != http.StatusNotFound || got.body != want.body || got.status != want.status {
+				t.Errorf("%s of a foreign one:\n%+v\none that never was:\n%+v", pattern, got, want)
+			}
+			continue
+		case strings.HasPrefix(path, "/v1/agents/{id}"):
+			at := func(id string) answer {
+				return l.ask("bob", method, strings.NewReplacer("{id}", id, "{file}", "1-1-1.png").Replace(path), fits, id)
+			}
+			if got, want := at(run.ID), at(noRun); want.status != http.StatusNotFound || got.body != want.body || got.status != want.status {
 				t.Errorf("%s of a foreign one:\n%+v\none that never was:\n%+v", pattern, got, want)
 			}
 			continue
@@ -62,6 +76,7 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	for _, r := range []struct{ method, path, body, id, never string }{
 		{"POST", "/v1/sandboxes", `{"from_snapshot":"ID"}`, snapshot, noSnapshot},
 		{"GET", "/v1/snapshots?sandbox_id=ID", "", foreign, never},
+		{"POST", "/v1/agents", `{"task":"x","model":"openai:x","base_url":"http://127.0.0.1:9/v1","sandbox_id":"ID"}`, foreign, never},
 		{"POST", "/v1/sandboxes/" + own + "/promote", `{"tree_id":"ID"}`, foreign, never},
 	} {
 		at := func(id string) answer {
@@ -70,6 +85,9 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 		if got, want := at(r.id), at(r.never); got.status != want.status || got.body != want.body {
 			t.Errorf("%s %s with a foreign one:\n%+v\nwith one that never was:\n%+v", r.method, r.path, got, want)
 		}
+	}
+	if got := l.as("bob", http.StatusOK, "GET", "/v1/agents", ""); strings.Contains(got, run.ID) {
+		t.Errorf("bob sees ann's run: %s", got)
 	}
 	// Nothing happened to them.
 	for key, id := range map[string]string{"ann": foreign, "bob": own} {

@@ -1,0 +1,278 @@
+package api
+
+import "time"
+
+// The header that carries the model provider's key of one run. It is used for
+// that run and never stored.
+const ModelKeyHeader = "X-Model-Key"
+
+// AgentRequest is the body of POST /v1/agents: a task for a model that acts by
+// writing Python, run in a sandbox.
+type AgentRequest struct {
+	Task         string            `json:"task"`
+	Model        string            `json:"model,omitempty"`        // PROVIDER:NAME, as openai:gpt-4o or anthropic:claude-…; default the server's
+	BaseURL      string            `json:"base_url,omitempty"`     // of a provider elsewhere; needs an admin key, and never gets the server's model key
+	Dialect      string            `json:"dialect,omitempty"`      // "text": code in fences (default), "tool": calls of run_python
+	Vision       *bool             `json:"vision,omitempty"`       // the model is shown figures; default true
+	Instructions string            `json:"instructions,omitempty"` // added to the system prompt
+	SandboxID    string            `json:"sandbox_id,omitempty"`   // work in this one, which is kept; default a new one
+	Template     string            `json:"template,omitempty"`     // of a new one; default "code-interpreter"
+	MemoryMB     *int              `json:"memory_mb,omitempty"`    // of a new one; default the template's
+	Files        []AgentFile       `json:"files,omitempty"`        // written before the run begins
+	Keep         string            `json:"keep,omitempty"`         // a new sandbox at the end: "kill" (default), "keep" or "snapshot"
+	Limits       AgentLimits       `json:"limits,omitzero"`
+	Price        *AgentPrice       `json:"price,omitempty"` // needed for max_cost_usd
+	Metadata     map[string]string `json:"metadata,omitempty"`
+}
+
+// AgentFile is a file for a run.
+type AgentFile struct {
+	Path    string `json:"path"` // absolute, or below /workspace
+	Content []byte `json:"content,omitempty"`
+}
+
+// AgentLimits bound a run. 0 means the default.
+type AgentLimits struct {
+	MaxTurns           int     `json:"max_turns,omitempty"`           // replies of the model; default 20
+	MaxCells           int     `json:"max_cells,omitempty"`           // default 40
+	MaxSeconds         float64 `json:"max_seconds,omitempty"`         // wall clock; default 900
+	MaxTokens          int     `json:"max_tokens,omitempty"`          // of all requests and replies; default 500 000
+	MaxCostUSD         float64 `json:"max_cost_usd,omitempty"`        // default none
+	CellSeconds        float64 `json:"cell_seconds,omitempty"`        // of one cell; default 15
+	ObservationTokens  int     `json:"observation_tokens,omitempty"`  // of what a turn's cells show the model; default 4000
+	ReplyTokens        int     `json:"reply_tokens,omitempty"`        // of one reply; default 8192
+	ConversationTokens int     `json:"conversation_tokens,omitempty"` // above it, old observations are shortened; default 100 000
+}
+
+// AgentPrice is what a model costs, in US dollars a million tokens.
+type AgentPrice struct {
+	Input      float64 `json:"input"`
+	Output     float64 `json:"output"`
+	CacheRead  float64 `json:"cache_read,omitempty"`  // default as input
+	CacheWrite float64 `json:"cache_write,omitempty"` // default as input
+}
+
+// The statuses of a run.
+const (
+	AgentRunning = "running"
+	AgentEnded   = "ended"
+)
+
+// The reasons why a run ended.
+const (
+	AgentAnswered    = "answer" // the model answered
+	AgentMaxTurns    = "max_turns"
+	AgentMaxCells    = "max_cells"
+	AgentMaxSeconds  = "max_seconds"
+	AgentMaxTokens   = "max_tokens"
+	AgentMaxCost     = "max_cost"
+	AgentStuck       = "stuck"        // it went in circles after it was set back twice
+	AgentNoReply     = "no_reply"     // its replies were empty, or cut at their limit, three times in a row
+	AgentModelFailed = "model_failed" // the provider refused, or failed for too long
+	AgentNoKey       = "no_key"       // the server was restarted and the run's own model key is gone
+	AgentNoSandbox   = "no_sandbox"   // the sandbox ended, or could not be made
+	AgentCancelled   = "cancelled"
+	AgentFailed      = "failed" // a fault of the server
+)
+
+// AgentUsage counts what a run used, as the provider says.
+type AgentUsage struct {
+	InputTokens      int     `json:"input_tokens"`
+	OutputTokens     int     `json:"output_tokens"`
+	CacheReadTokens  int     `json:"cache_read_tokens"`
+	CacheWriteTokens int     `json:"cache_write_tokens"`
+	Estimated        bool    `json:"estimated"` // the provider did not count some of it
+	CostUSD          float64 `json:"cost_usd"`  // 0 without a price
+}
+
+// AgentRun describes a run.
+type AgentRun struct {
+	ID         string            `json:"id"`
+	Workspace  string            `json:"workspace"`
+	Task       string            `json:"task"`
+	Model      string            `json:"model"`
+	Dialect    string            `json:"dialect"`
+	Prompt     string            `json:"prompt"` // version of the system prompt
+	Status     string            `json:"status"`
+	Reason     string            `json:"reason,omitempty"` // why it ended
+	Answer     *string           `json:"answer,omitempty"`
+	Error      string            `json:"error,omitempty"` // words for an end without an answer
+	SandboxID  string            `json:"sandbox_id,omitempty"`
+	SnapshotID string            `json:"snapshot_id,omitempty"`
+	Turns      int               `json:"turns"`
+	Cells      int               `json:"cells"`
+	Rewinds    int               `json:"rewinds"`
+	Usage      AgentUsage        `json:"usage"`
+	OwnKey     bool              `json:"own_key,omitempty"` // the model's key came with the request
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	CreatedAt  time.Time         `json:"created_at"`
+	EndedAt    *time.Time        `json:"ended_at,omitempty"`
+}
+
+// AgentRuns is the answer of GET /v1/agents, the newest first.
+type AgentRuns struct {
+	Runs []AgentRun `json:"runs"`
+}
+
+// The types of AgentEvent. Those without a number are told while they happen
+// and not kept.
+const (
+	AgentEventStarted    = "started"    // run, request
+	AgentEventResumed    = "resumed"    // a new daemon went on with it; note
+	AgentEventSandbox    = "sandbox"    // sandbox_id, context_id
+	AgentEventPrompt     = "prompt"     // text: the system prompt
+	AgentEventAsked      = "asked"      // asked: the model is asked
+	AgentEventReply      = "reply"      // reply
+	AgentEventFound      = "found"      // found: what the reply holds
+	AgentEventCell       = "cell"       // cell: it starts
+	AgentEventOutcome    = "outcome"    // outcome: of the cell
+	AgentEventMessage    = "message"    // messages: what the model is told
+	AgentEventCheckpoint = "checkpoint" // context_id: the variables before this turn
+	AgentEventRewound    = "rewound"    // rewound: back to before to_turn; messages
+	AgentEventEnded      = "ended"      // run
+
+	AgentEventDelta  = "delta"  // text, reasoning; without a number
+	AgentEventAgain  = "again"  // note: the reply so far is void; without a number
+	AgentEventOutput = "output" // stream, text: a cell writes; without a number
+)
+
+// AgentEvent is an entry of a run's transcript, or something that is told while
+// it happens.
+type AgentEvent struct {
+	Seq  int64     `json:"seq,omitempty"`
+	Time time.Time `json:"time"`
+	Type string    `json:"type"`
+	Turn int       `json:"turn,omitempty"` // from 1
+
+	Run       *AgentRun     `json:"run,omitempty"`
+	Request   *AgentRequest `json:"request,omitempty"`
+	SandboxID string        `json:"sandbox_id,omitempty"`
+	ContextID string        `json:"context_id,omitempty"`
+	Text      string        `json:"text,omitempty"`
+	Reasoning string        `json:"reasoning,omitempty"`
+	Stream    string        `json:"stream,omitempty"`
+	Note      string        `json:"note,omitempty"`
+
+	Asked   *AgentAsked   `json:"asked,omitempty"`
+	Reply   *AgentReply   `json:"reply,omitempty"`
+	Found   *AgentFound   `json:"found,omitempty"`
+	Cell    *AgentCell    `json:"cell,omitempty"`
+	Outcome *AgentOutcome `json:"outcome,omitempty"`
+	Rewound *AgentRewound `json:"rewound,omitempty"`
+
+	Messages []AgentMessage `json:"messages,omitempty"`
+}
+
+// AgentAsked is a request to the model.
+type AgentAsked struct {
+	Messages int    `json:"messages"`
+	Tokens   int    `json:"tokens"` // a guess
+	SHA256   string `json:"sha256"` // of system prompt and messages
+}
+
+// AgentReply is what the model said.
+type AgentReply struct {
+	Text      string      `json:"text"`
+	Reasoning string      `json:"reasoning,omitempty"`
+	Calls     []AgentCall `json:"calls,omitempty"`
+	Stop      string      `json:"stop"`
+	Model     string      `json:"model,omitempty"`
+	ID        string      `json:"id,omitempty"` // of the provider
+	Attempts  int         `json:"attempts"`
+	Usage     AgentUsage  `json:"usage"`
+}
+
+// AgentCall is a tool call of the model. Arguments are as it wrote them.
+type AgentCall struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// AgentFound says what a reply holds, and how that was found.
+type AgentFound struct {
+	Blocks    []AgentBlock     `json:"blocks"`
+	Answer    *string          `json:"answer,omitempty"`
+	Discarded []AgentDiscarded `json:"discarded,omitempty"`
+}
+
+// AgentBlock is a piece of code of a reply. Lines count from 1.
+type AgentBlock struct {
+	Form     string `json:"form"` // "fence", "tag" or "call"
+	Marker   string `json:"marker,omitempty"`
+	Language string `json:"language,omitempty"`
+	Start    int    `json:"start,omitempty"`
+	End      int    `json:"end,omitempty"`
+	Closed   bool   `json:"closed"`
+	Passed   int    `json:"passed,omitempty"` // fences in strings that did not close it
+}
+
+// AgentDiscarded is a part of a reply that is not acted on.
+type AgentDiscarded struct {
+	Why   string `json:"why"`
+	Start int    `json:"start"`
+	End   int    `json:"end"`
+}
+
+// AgentCell is a cell that the model wrote.
+type AgentCell struct {
+	Index       int    `json:"index"` // in its turn, from 1
+	Of          int    `json:"of"`
+	ExecutionID string `json:"execution_id"`
+	CallID      string `json:"call_id,omitempty"`
+	Code        string `json:"code"`
+	SHA256      string `json:"sha256"` // of the code before secrets were taken out
+}
+
+// AgentOutcome is how a cell ended.
+type AgentOutcome struct {
+	Index         int           `json:"index"`
+	End           string        `json:"end"` // as of an execution, or "refused": it never ran
+	ErrorName     string        `json:"error_name,omitempty"`
+	ErrorValue    string        `json:"error_value,omitempty"`
+	StateSurvived bool          `json:"state_survived"`
+	DurationMS    float64       `json:"duration_ms"`
+	Text          string        `json:"text"` // as the model is shown it
+	Cut           bool          `json:"cut,omitempty"`
+	OutputPath    string        `json:"output_path,omitempty"` // of the whole, in the sandbox
+	Figures       []AgentFigure `json:"figures,omitempty"`
+	Answer        *string       `json:"answer,omitempty"` // of final_answer()
+	Advice        []AgentAdvice `json:"advice,omitempty"`
+	Digest        string        `json:"digest"` // equal when the same happened
+}
+
+// AgentFigure is a picture that a cell drew.
+type AgentFigure struct {
+	File   string `json:"file"` // at …/figures/{file}
+	MIME   string `json:"mime"`
+	Width  int    `json:"width"`
+	Height int    `json:"height"`
+}
+
+// AgentAdvice is what reading a cell's code says about it. It is advice for
+// people and policies and holds nothing back.
+type AgentAdvice struct {
+	Kind string `json:"kind"` // "network", "process", "file_delete", "eval", "dunder", "endless_loop"
+	Line int    `json:"line"`
+	What string `json:"what"`
+}
+
+// AgentMessage is what the model is told.
+type AgentMessage struct {
+	Role    string        `json:"role"` // "user" or "tool"
+	Text    string        `json:"text"`
+	CallID  string        `json:"call_id,omitempty"`
+	Figures []AgentFigure `json:"figures,omitempty"`
+}
+
+// AgentRewound says that a run was set back.
+type AgentRewound struct {
+	ToTurn    int    `json:"to_turn"`   // it goes on as it was before this turn
+	Variables bool   `json:"variables"` // are as they were then; files never are set back
+	Why       string `json:"why"`
+}
+
+// AgentEvents is the answer of GET /v1/agents/{id}/events as JSON.
+type AgentEvents struct {
+	Events []AgentEvent `json:"events"`
+}

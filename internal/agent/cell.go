@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/llm"
+)
+
+//go:embed python/agent_setup.py
+var setupSource string
+
+const (
+	setupTime     = 60 * time.Second
+	answerGrace   = 2 * time.Second // for a cell that goes on after its final answer
+	toldOutput    = 64 << 10        // bytes of a cell that are told as they come
+	maxNotRunning = 3               // cells in a row that could not be run at all
+)
+
+// setupCell puts python/agent_setup.py into a context, and what is imported
+// already. Doing it twice does no harm.
+func setupCell() string {
+	source, _ := json.Marshal(setupSource) // a JSON string is one of Python
+	return `def _set_up():
+    import sys, types
+    known = sys.modules.get("pandastack_agent")
+    if known is None:
+        known = types.ModuleType("pandastack_agent")
+        known.get_ipython = get_ipython
+        exec(compile(` + string(source) + `, "<pandastack_agent>", "exec"), known.__dict__)
+        sys.modules["pandastack_agent"] = known
+    known.install(get_ipython())
+_set_up()
+del _set_up
+import ` + preImported
+}
+
+// setUp prepares the context and gives what the sandbox says of itself.
+func (r *runner) setUp(ctx context.Context) (*Environment, error) {
+	w := new(watched)
+	for e, err := range r.s.cfg.Kernels.Stream(ctx, r.state.run.Workspace, r.state.run.SandboxID, r.state.context,
+		api.RunRequest{Code: setupCell(), TimeoutMS: setupTime.Milliseconds()}) {
+		if err != nil {
+			return nil, r.lost(ctx, err)
+		}
+		w.add(e)
+	}
+	if w.end == nil || w.end.End != api.EndOK || w.environment == nil {
+		why := "it said nothing of itself"
+		if w.end != nil && w.end.Error != nil {
+			why = *w.end.Error
+		}
+		return nil, &end{reason: api.AgentNoSandbox, words: "the sandbox could not be set up for an agent: " + short(why, 1000)}
+	}
+	r.ready = true
+	return w.environment, nil
+}
+
+// cell runs one, or attaches to it when an earlier daemon began it.
+func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOutcome, error) {
+	run, limits := &r.state.run, r.state.req.Limits
+	if !r.ready {
+		if _, err := r.setUp(ctx); err != nil {
+			return api.AgentOutcome{}, err
+		}
+	}
+	id := fmt.Sprintf("%s-%d-%d", run.ID, r.state.turn, index)
+	sum := hash(a.code)
+	if len(r.state.cells) < index {
+		// Cells that were refused have no entry, so this one's is the next.
+		if err := r.put(api.AgentEvent{Type: api.AgentEventCell, Turn: r.state.turn, ContextID: r.state.context, Cell: &api.AgentCell{
+			Index: index, Of: of, ExecutionID: id, CallID: a.callID, Code: a.code, SHA256: sum,
+		}}); err != nil {
+			return api.AgentOutcome{}, err
+		}
+	} else if began := r.state.cells[len(r.state.cells)-1]; began.SHA256 != sum {
+		// A secret was taken out of the code: what is left is not what was written.
+		return refused(index, of, "The server was started again, and this code held a secret, which is not stored. Write it again."), nil
+	}
+	w := new(watched)
+	told := 0
+	deadline := time.Duration(limits.CellSeconds * float64(time.Second))
+	var leave *time.Timer
+	defer func() {
+		if leave != nil {
+			leave.Stop()
+		}
+	}()
+	for e, err := range r.s.cfg.Kernels.Stream(ctx, run.Workspace, run.SandboxID, r.state.context, api.RunRequest{
+		Code: a.code, TimeoutMS: max(deadline.Milliseconds(), 1), ExecutionID: id,
+	}) {
+		if err != nil {
+			return r.notRun(ctx, index, of, err)
+		}
+		w.add(e)
+		if (e.Type == api.EventStdout || e.Type == api.EventStderr) && told < toldOutput {
+			told += len(e.Text)
+			r.tell(api.AgentEvent{Type: api.AgentEventOutput, Turn: r.state.turn, Stream: e.Type, Text: e.Text})
+		}
+		if w.answer != nil && leave == nil {
+			leave = time.AfterFunc(answerGrace, func() { r.interrupt(ctx) })
+		}
+	}
+	if w.end == nil {
+		return r.notRun(ctx, index, of, errors.New("the cell ended without saying how"))
+	}
+	if !w.end.StateSurvived {
+		r.ready = false
+	}
+	o, full := w.outcome(index, of, deadline, limits.ObservationTokens/of)
+	if o.Cut && o.OutputPath == "" {
+		o = r.keepWhole(ctx, w, o, full, deadline, limits.ObservationTokens/of)
+	}
+	for i, d := range w.figures {
+		name := fmt.Sprintf("%d-%d-%d.%s", r.state.turn, index, i+1, strings.TrimPrefix(d.mime, "image/"))
+		if err := r.t.figure(name, d.data); err != nil {
+			return o, fmt.Errorf("keeping a figure: %w", err)
+		}
+		o.Figures = append(o.Figures, api.AgentFigure{File: name, MIME: d.mime, Width: d.width, Height: d.height})
+	}
+	return o, nil
+}
+
+// keepWhole writes what was too long for the model into the sandbox, and tells
+// where.
+func (r *runner) keepWhole(ctx context.Context, w *watched, o api.AgentOutcome, full string, deadline time.Duration, budget int) api.AgentOutcome {
+	name := fmt.Sprintf("/tmp/cells/%d-%d.txt", r.state.turn, o.Index)
+	if err := r.s.cfg.Files.Write(ctx, r.state.run.Workspace, r.state.run.SandboxID, name, []byte(full)); err != nil {
+		r.log.Warn("the whole output of a cell could not be kept in its sandbox", "error", err)
+		return o
+	}
+	w.end.OutputPath = name
+	o, _ = w.outcome(o.Index, r.of(o), deadline, budget)
+	return o
+}
+
+func (r *runner) of(o api.AgentOutcome) int {
+	return r.state.cells[len(r.state.cells)-1].Of
+}
+
+func (r *runner) interrupt(ctx context.Context) {
+	if err := r.s.cfg.Kernels.Interrupt(ctx, r.state.run.Workspace, r.state.run.SandboxID, r.state.context); err != nil && ctx.Err() == nil {
+		r.log.Warn("a cell that goes on after its answer could not be interrupted", "error", err)
+	}
+}
+
+// notRun explains a cell that could not be run: with the sandbox gone the run
+// ends; otherwise there is a new context, and the model is told what is lost.
+func (r *runner) notRun(ctx context.Context, index, of int, err error) (api.AgentOutcome, error) {
+	if ctx.Err() != nil {
+		return api.AgentOutcome{}, context.Cause(ctx)
+	}
+	run := &r.state.run
+	if _, gerr := r.s.cfg.Sandboxes.Get(ctx, run.Workspace, run.SandboxID); gerr != nil {
+		return api.AgentOutcome{}, r.lost(ctx, gerr)
+	}
+	if r.failures++; r.failures >= maxNotRunning {
+		return api.AgentOutcome{}, err
+	}
+	r.log.Warn("a cell of an agent could not be run", "error", err)
+	_, cerr := r.s.cfg.Kernels.CreateContext(ctx, run.Workspace, run.SandboxID, api.CreateContextRequest{ID: r.state.context})
+	o := refused(index, of, plainWords(err)+".")
+	if cerr == nil {
+		r.ready, o.StateSurvived = false, false
+		o.Text += " All variables, imports and functions are lost; files are still there."
+	} else if !errors.Is(cerr, fault.Conflict) {
+		return o, r.lost(ctx, cerr)
+	}
+	return o, nil
+}
+
+// copy makes a checkpoint: a copy of the context with all its variables.
+func (r *runner) copy(ctx context.Context, turn int, to chan<- copied) {
+	out, err := r.s.cfg.Kernels.ForkContext(ctx, r.state.run.Workspace, r.state.run.SandboxID, r.state.context, 1)
+	if err == nil && len(out.Children) != 1 {
+		err = errors.New("the copy has no id")
+	}
+	if err != nil {
+		to <- copied{turn: turn, err: err}
+		return
+	}
+	to <- copied{turn: turn, context: out.Children[0].ID}
+}
+
+// checkpointed waits for the copy that is being made, and ends the oldest when
+// there are many. A context that cannot be copied has no checkpoint.
+func (r *runner) checkpointed() error {
+	if r.copies == nil {
+		return nil
+	}
+	c := <-r.copies
+	r.copies = nil
+	if c.err != nil {
+		r.log.Debug("no checkpoint", "turn", c.turn, "error", c.err)
+		return nil
+	}
+	if err := r.put(api.AgentEvent{Type: api.AgentEventCheckpoint, Turn: c.turn, ContextID: c.context}); err != nil {
+		return err
+	}
+	for len(r.state.checkpoints) > maxCheckpoints {
+		r.closeContext(r.state.checkpoints[0].context)
+		r.state.checkpoints = r.state.checkpoints[1:]
+	}
+	return nil
+}
+
+func (r *runner) closeContext(cid string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.s.cfg.Kernels.CloseContext(ctx, r.state.run.Workspace, r.state.run.SandboxID, cid); err != nil {
+		r.log.Warn("a checkpoint stays open", "context", cid, "error", err)
+	}
+}
+
+// turnBack sets a run back that goes in circles although it was told, and ends
+// one that does so again and again.
+func (r *runner) turnBack(ctx context.Context) error {
+	c := goingInCircles(r.state.steps)
+	if c == nil || !c.back {
+		return nil
+	}
+	if r.state.run.Rewinds >= maxBacks {
+		return &end{reason: api.AgentStuck, words: "the run went in circles, and setting it back did not help: " + c.words}
+	}
+	e := api.AgentEvent{Type: api.AgentEventRewound, Turn: r.state.turn, Rewound: &api.AgentRewound{ToTurn: c.since, Why: c.words}}
+	var closing []string
+	for _, p := range r.state.checkpoints {
+		switch {
+		case p.turn == c.since:
+			e.ContextID, e.Rewound.Variables = p.context, true
+			closing = append(closing, r.state.context)
+		case p.turn > c.since:
+			closing = append(closing, p.context)
+		}
+	}
+	state := "Variables are as they were then; files stay as they are now."
+	if !e.Rewound.Variables {
+		state = "Variables and files stay as they are now."
+	}
+	tried := ""
+	if n := len(r.state.said); n >= 2 {
+		tried = fmt.Sprintf("\n\nWhat you did last was:\n\n%s\n\nand what came of it:\n\n%s", first(r.state.said[n-2].text, r.callText(n-2), 800), short(r.state.said[n-1].text, 800))
+	}
+	e.Messages = []api.AgentMessage{{Role: llm.User, Text: c.words + " So the conversation was set back to before turn " + fmt.Sprint(c.since) + ". " + state +
+		" Find another way: look at the data again, check what you take for granted, or answer with what you know." + tried}}
+	if err := r.put(e); err != nil {
+		return err
+	}
+	for _, cid := range closing {
+		r.closeContext(cid)
+	}
+	return nil
+}
+
+// callText is the code that a message calls for.
+func (r *runner) callText(i int) string {
+	var out []string
+	for _, c := range r.state.said[i].calls {
+		out = append(out, c.Arguments)
+	}
+	return strings.Join(out, "\n")
+}
+
+func first(a, b string, n int) string {
+	if strings.TrimSpace(b) != "" {
+		return short(b, n)
+	}
+	return short(a, n)
+}
+
+// finish ends the run: what becomes of its sandbox, and the last entry.
+func (r *runner) finish(ctx context.Context, e *end) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	if r.copies != nil {
+		if c := <-r.copies; c.err == nil {
+			r.state.checkpoints = append(r.state.checkpoints, checkpoint{c.turn, c.context})
+		}
+		r.copies = nil
+	}
+	run := r.state.run
+	now := r.s.cfg.Now().UTC()
+	run.Status, run.Reason, run.Answer, run.Error, run.EndedAt = api.AgentEnded, e.reason, e.answer, e.words, &now
+	if run.SandboxID != "" && e.reason != api.AgentNoSandbox {
+		if err := r.leave(ctx, &run); err != nil {
+			r.log.Warn("what was to become of a run's sandbox failed", "error", err)
+			run.Error = strings.TrimSpace(run.Error + " (its sandbox " + run.SandboxID + ": " + plainWords(err) + ")")
+		}
+	}
+	if err := r.put(api.AgentEvent{Type: api.AgentEventEnded, Run: &run}); err != nil {
+		return err
+	}
+	return r.t.sync()
+}
+
+func (r *runner) leave(ctx context.Context, run *api.AgentRun) error {
+	given := r.state.req.SandboxID != ""
+	if given || r.state.req.Keep != keepKill {
+		for _, c := range r.state.checkpoints {
+			r.closeContext(c.context)
+		}
+	}
+	switch {
+	case given || r.state.req.Keep == keepKeep:
+		return nil
+	case r.state.req.Keep == keepSnapshot:
+		sn, err := r.s.cfg.Sandboxes.Snapshot(ctx, run.Workspace, run.SandboxID, api.SnapshotRequest{Name: "agent " + run.ID, Metadata: map[string]string{"agent": run.ID}})
+		if err != nil {
+			return err // and the sandbox stays, until its time is over
+		}
+		run.SnapshotID = sn.ID
+	}
+	if err := r.s.cfg.Sandboxes.Kill(ctx, run.Workspace, run.SandboxID); err != nil && !errors.Is(err, fault.NotFound) {
+		return err
+	}
+	return nil
+}

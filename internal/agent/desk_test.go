@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/llm"
+	"github.com/pandastack/pandastack/internal/llm/scripted"
+)
+
+const owner = "ann"
+
+// desk is everything that the loop works with: one sandbox, whose cells do what
+// their code is known for, and the scripted model. It outlives services, as
+// sandboxes outlive daemons.
+type desk struct {
+	model *scripted.Provider
+	knows map[string][]api.Event // code to its events, without started
+
+	mu       sync.Mutex
+	made     map[string]string // idempotency key to sandbox
+	killed   []string
+	contexts map[string]bool
+	ran      map[string]int         // execution id to how often it ran
+	past     map[string][]api.Event // execution id to its events
+	codes    []string
+	files    map[string]string
+	closed   []string
+	setUps   int
+}
+
+func newDesk(turns ...scripted.Turn) *desk {
+	return &desk{
+		model: &scripted.Provider{Script: scripted.Of(turns...)}, knows: map[string][]api.Event{}, made: map[string]string{}, contexts: map[string]bool{},
+		ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{},
+	}
+}
+
+func (d *desk) service(t testing.TB, dir string) *Service {
+	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}})
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (d *desk) Open(spec, _, _ string) (llm.Provider, string, error) {
+	return &llm.Retrying{Provider: d.model, Sleep: func(context.Context, time.Duration) error { return nil }}, strings.TrimPrefix(spec, "openai:"), nil
+}
+
+func (d *desk) Create(_ context.Context, _ string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if req.Template == "none" {
+		return api.SandboxInfo{}, fault.New(api.CodeNoCapacity, "there is no room")
+	}
+	if d.made[req.IdempotencyKey] == "" {
+		d.made[req.IdempotencyKey] = fmt.Sprintf("sb-%d", len(d.made)+1)
+	}
+	return api.SandboxInfo{ID: d.made[req.IdempotencyKey]}, nil
+}
+
+func (d *desk) Get(_ context.Context, _, id string) (api.SandboxInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if slices.Contains(d.killed, id) {
+		return api.SandboxInfo{}, fault.New(api.CodeNotFound, "there is no sandbox %q", id)
+	}
+	return api.SandboxInfo{ID: id}, nil
+}
+
+func (d *desk) Kill(ctx context.Context, _, id string) error {
+	if _, err := d.Get(ctx, owner, id); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.killed = append(d.killed, id)
+	return nil
+}
+
+func (d *desk) Snapshot(context.Context, string, string, api.SnapshotRequest) (api.Snapshot, error) {
+	return api.Snapshot{ID: "sn-1"}, nil
+}
+
+func (d *desk) CreateContext(_ context.Context, _, _ string, req api.CreateContextRequest) (api.Context, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.contexts[req.ID] {
+		return api.Context{}, fault.New(api.CodeConflict, "there is a context %q", req.ID)
+	}
+	d.contexts[req.ID] = true
+	return api.Context{ID: req.ID}, nil
+}
+
+func (d *desk) CloseContext(_ context.Context, _, _, cid string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = append(d.closed, cid)
+	return nil
+}
+
+func (d *desk) ForkContext(_ context.Context, _, _, cid string, _ int) (api.ForkContextResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id := fmt.Sprintf("copy-%d", len(d.contexts))
+	d.contexts[id] = true
+	return api.ForkContextResponse{Children: []api.Context{{ID: id, ForkedFrom: cid}}}, nil
+}
+
+func (d *desk) Interrupt(context.Context, string, string, string) error { return nil }
+
+func (d *desk) Write(_ context.Context, _, _, path string, data []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files[path] = string(data)
+	return nil
+}
+
+func (d *desk) Stream(ctx context.Context, _, sid, cid string, req api.RunRequest) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		if _, err := d.Get(ctx, owner, sid); err != nil {
+			yield(api.Event{}, err)
+			return
+		}
+		for _, e := range d.events(cid, req) {
+			if ctx.Err() != nil {
+				yield(api.Event{}, context.Cause(ctx))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (d *desk) events(cid string, req api.RunRequest) []api.Event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if strings.Contains(req.Code, "pandastack_agent") {
+		d.setUps++
+		return []api.Event{result(environmentType, `{"python":"3.12.3","cwd":"/workspace","packages":["numpy 2.3.1"],"more_packages":40,"memory_mb":1024,"cpus":1}`), ok()}
+	}
+	if past, known := d.past[req.ExecutionID]; known {
+		return past
+	}
+	d.ran[req.ExecutionID]++
+	d.codes = append(d.codes, cid+" "+req.Code)
+	events, known := d.knows[req.Code]
+	if !known {
+		events = []api.Event{raised("NameError", "the test knows no "+req.Code)}
+	}
+	d.past[req.ExecutionID] = events
+	return events
+}
+
+func ended(x api.Execution) api.Event { return api.Event{Type: api.EventEnd, Execution: &x} }
+func ok() api.Event                   { return ended(api.Execution{End: api.EndOK, StateSurvived: true, DurationMS: 10}) }
+
+func raised(name, value string) api.Event {
+	trace := "Traceback (most recent call last):\n  Cell In[2], line 1\n  ----> 1 …\n" + name + ": " + value
+	return ended(api.Execution{End: api.EndError, StateSurvived: true, DurationMS: 10, ErrorName: name, ErrorValue: value, Error: &trace})
+}
+
+func died(end api.End) api.Event {
+	words := "words of the kernel"
+	return ended(api.Execution{End: end, DurationMS: 10, Error: &words})
+}
+
+func printed(text string) api.Event { return api.Event{Type: api.EventStdout, Text: text} }
+func warned(text string) api.Event  { return api.Event{Type: api.EventStderr, Text: text} }
+
+func result(mime, value string) api.Event {
+	return api.Event{Type: api.EventResult, Data: api.Bundle{mime: value}}
+}
+
+func answers(text string) api.Event {
+	raw, _ := json.Marshal(map[string]string{"text": text})
+	return result(answerType, string(raw))
+}
+
+// do runs a task to its end.
+func (d *desk) do(t *testing.T, req api.AgentRequest) (api.AgentRun, []api.AgentEvent) {
+	t.Helper()
+	return follow(t, d.service(t, t.TempDir()), req)
+}
+
+func follow(t *testing.T, s *Service, req api.AgentRequest) (api.AgentRun, []api.AgentEvent) {
+	t.Helper()
+	if req.Task == "" {
+		req.Task = "add"
+	}
+	run, err := s.Start(t.Context(), owner, req, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wait(t, s, run.ID)
+}
+
+func wait(t *testing.T, s *Service, id string) (api.AgentRun, []api.AgentEvent) {
+	t.Helper()
+	events, err := s.Events(t.Context(), owner, id, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []api.AgentEvent
+	for e, err := range events {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	run, err := s.Get(t.Context(), owner, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run, all
+}
+
+// told is all that the model was told, in order.
+func told(events []api.AgentEvent) (out []string) {
+	for _, e := range events {
+		for _, m := range e.Messages {
+			out = append(out, m.Text)
+		}
+	}
+	return out
+}

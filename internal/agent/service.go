@@ -1,0 +1,512 @@
+// Package agent is the CodeAct loop: a model is asked, the Python in its reply
+// is run in a sandbox, what happened is told to it, and so on until it answers
+// or a limit is reached. The HTTP API calls it, and package daemon gives it what
+// it works with.
+//
+// Each run has a transcript, which is written as things happen; a run is a fold
+// over it, so the next daemon goes on where a crash cut it. The package knows no
+// driver, no HTTP, and no provider by name.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/llm"
+)
+
+// Sandboxes makes and ends sandboxes. It is sandbox.Manager.
+type Sandboxes interface {
+	Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error)
+	Get(ctx context.Context, owner, id string) (api.SandboxInfo, error)
+	Kill(ctx context.Context, owner, id string) error
+	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
+}
+
+// Kernels runs cells. It is kernel.Service.
+type Kernels interface {
+	CreateContext(ctx context.Context, owner, sid string, req api.CreateContextRequest) (api.Context, error)
+	CloseContext(ctx context.Context, owner, sid, cid string) error
+	ForkContext(ctx context.Context, owner, sid, cid string, count int) (api.ForkContextResponse, error)
+	Interrupt(ctx context.Context, owner, sid, cid string) error
+	Stream(ctx context.Context, owner, sid, cid string, req api.RunRequest) iter.Seq2[api.Event, error]
+}
+
+// Files writes files into sandboxes.
+type Files interface {
+	Write(ctx context.Context, owner, sid, path string, data []byte) error
+}
+
+// Models finds a model by its name PROVIDER:NAME, elsewhere with a base URL, and
+// with a key of the caller's.
+type Models interface {
+	Open(spec, baseURL, key string) (llm.Provider, string, error)
+}
+
+// Config is what a Service works with. Zero values mean the defaults beside
+// them.
+type Config struct {
+	Dir       string // of transcripts, a folder a run
+	Sandboxes Sandboxes
+	Kernels   Kernels
+	Files     Files
+	Models    Models
+	Model     string // when a request names none
+	Secrets   []string
+	Logger    *slog.Logger
+	Now       func() time.Time
+	MostRuns  int           // of a workspace at once; default 32
+	KeepFor   time.Duration // transcripts of runs that ended; default 30 days
+}
+
+const (
+	maxTask   = 1 << 20
+	maxFiles  = 64
+	filesName = "files.json"
+
+	keepKill     = "kill"
+	keepKeep     = "keep"
+	keepSnapshot = "snapshot"
+)
+
+// Service runs agents.
+type Service struct {
+	cfg    Config
+	redact *redactor
+
+	mu    sync.Mutex
+	live  map[string]*live
+	work  sync.WaitGroup
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	ended bool
+}
+
+// live is a run that is worked on.
+type live struct {
+	owner  string
+	hub    *hub
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+// New makes a Service. Resume goes on with what an earlier one left.
+func New(cfg Config) *Service {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.MostRuns == 0 {
+		cfg.MostRuns = 32
+	}
+	if cfg.KeepFor == 0 {
+		cfg.KeepFor = 30 * 24 * time.Hour
+	}
+	s := &Service{cfg: cfg, live: map[string]*live{}, redact: new(redactor).with(cfg.Secrets...)}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Close stops the work. Runs that have not ended go on with the next Service.
+func (s *Service) Close() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.stop(errStopping)
+	s.work.Wait()
+}
+
+// Start begins a run. key is the caller's key for the model's provider, "" for
+// the server's own; it is kept in memory alone.
+func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest, key string) (api.AgentRun, error) {
+	if req.Model == "" {
+		req.Model = s.cfg.Model
+	}
+	if err := s.check(ctx, owner, &req, key); err != nil {
+		return api.AgentRun{}, err
+	}
+	run := api.AgentRun{
+		ID: newID(), Workspace: owner, Task: req.Task, Model: req.Model, Dialect: req.Dialect, Prompt: PromptVersion, Status: api.AgentRunning,
+		Metadata: req.Metadata, OwnKey: key != "", CreatedAt: s.cfg.Now().UTC(),
+	}
+	redact := s.redact.with(key)
+	t, _, err := openTranscript(s.dir(run.ID), redact)
+	if err != nil {
+		return run, err
+	}
+	if err := s.keepFiles(run.ID, req.Files); err != nil {
+		t.close()
+		return run, err
+	}
+	for i, f := range req.Files {
+		req.Files[i] = api.AgentFile{Path: f.Path}
+	}
+	r := &runner{s: s, log: s.cfg.Logger.With("agent", run.ID), hub: newHub(nil), t: t, key: key}
+	if err := r.put(api.AgentEvent{Type: api.AgentEventStarted, Run: &run, Request: &req}); err != nil {
+		t.close()
+		return run, err
+	}
+	if err := s.begin(r); err != nil {
+		return run, err
+	}
+	return run, nil
+}
+
+// check refuses a request that cannot work, and fills in what it leaves open.
+func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest, key string) error {
+	switch {
+	case strings.TrimSpace(req.Task) == "":
+		return fault.InvalidField("task", "task must say what is to be done")
+	case len(req.Task) > maxTask:
+		return fault.InvalidField("task", "task has %d bytes; at most %d are taken", len(req.Task), maxTask).WithHint("give large inputs as files")
+	case len(req.Files) > maxFiles:
+		return fault.InvalidField("files", "there are %d files; at most %d are taken", len(req.Files), maxFiles).WithHint("write them into a sandbox and name it in sandbox_id")
+	case req.SandboxID != "" && req.Keep != "" && req.Keep != keepKeep:
+		return fault.InvalidField("keep", "a sandbox that was there before is kept").WithHint("leave keep out")
+	}
+	if req.Dialect == "" {
+		req.Dialect = dialectText
+	}
+	if req.Dialect != dialectText && req.Dialect != dialectTool {
+		return fault.InvalidField("dialect", "dialect must be text or tool, not %.40q", req.Dialect)
+	}
+	if req.Keep == "" {
+		req.Keep = keepKill
+	}
+	if !slices.Contains([]string{keepKill, keepKeep, keepSnapshot}, req.Keep) {
+		return fault.InvalidField("keep", "keep must be kill, keep or snapshot, not %.40q", req.Keep)
+	}
+	if req.Template == "" {
+		req.Template = "code-interpreter"
+	}
+	for i, f := range req.Files {
+		field := fmt.Sprintf("files[%d].path", i)
+		if f.Path == "" || strings.ContainsRune(f.Path, 0) || strings.HasSuffix(f.Path, "/") {
+			return fault.InvalidField(field, "%s must be the path of a file", field)
+		}
+		if !path.IsAbs(f.Path) && !filepath.IsLocal(f.Path) {
+			return fault.InvalidField(field, "%s leads out of /workspace", field).WithHint("give an absolute path")
+		}
+	}
+	if err := checkLimits(req.Limits, req.Price); err != nil {
+		return err
+	}
+	req.Limits = withDefaults(req.Limits)
+	if req.Model == "" {
+		return fault.InvalidField("model", "no model is named, and the server has none of its own").WithHint("give model as PROVIDER:NAME, or set agent_model on the server")
+	}
+	if _, _, err := s.cfg.Models.Open(req.Model, req.BaseURL, key); err != nil {
+		return err
+	}
+	if req.SandboxID != "" {
+		if _, err := s.cfg.Sandboxes.Get(ctx, owner, req.SandboxID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin works on a run in the background.
+func (s *Service) begin(r *runner) error {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	l := &live{owner: r.state.run.Workspace, hub: r.hub, cancel: cancel, done: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, other := range s.live {
+		if other.owner == l.owner {
+			n++
+		}
+	}
+	err := error(nil)
+	switch {
+	case s.ended:
+		err = fault.New(api.CodeNoCapacity, "the server is stopping")
+	case n >= s.cfg.MostRuns:
+		err = fault.New(api.CodeRateLimited, "%d agents of this workspace run already, which is the most", n).WithHint("wait for one to end, or cancel one").After(10 * time.Second)
+	}
+	if err != nil {
+		cancel(nil)
+		r.t.close()
+		return errors.Join(err, os.RemoveAll(r.t.dir))
+	}
+	s.live[r.state.run.ID] = l
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		defer close(l.done)
+		defer cancel(nil)
+		if err := r.work(ctx); err != nil && !errors.Is(err, errStopping) {
+			r.log.Error("an agent's run cannot be written down", "error", err)
+		}
+		if err := r.t.close(); err != nil {
+			r.log.Warn("closing a transcript", "error", err)
+		}
+		s.mu.Lock()
+		delete(s.live, r.state.run.ID)
+		s.mu.Unlock()
+		r.hub.end()
+	}()
+	return nil
+}
+
+// Resume goes on with the runs that an earlier Service did not end, and removes
+// the transcripts of those that ended long ago.
+func (s *Service) Resume() error {
+	ids, err := s.ids()
+	for _, id := range ids {
+		entries, rerr := readTranscript(s.dir(id))
+		if rerr != nil || len(entries) == 0 || entries[0].Run == nil || entries[0].Request == nil {
+			s.cfg.Logger.Warn("a transcript cannot be read", "agent", id, "error", rerr)
+			continue
+		}
+		if last := entries[len(entries)-1]; last.Type == api.AgentEventEnded {
+			if s.cfg.Now().Sub(last.Time) > s.cfg.KeepFor {
+				err = errors.Join(err, os.RemoveAll(s.dir(id)))
+			}
+			continue
+		}
+		err = errors.Join(err, s.resume(id))
+	}
+	return err
+}
+
+func (s *Service) resume(id string) error {
+	t, entries, err := openTranscript(s.dir(id), s.redact)
+	if err != nil {
+		return err
+	}
+	r := &runner{s: s, log: s.cfg.Logger.With("agent", id), hub: newHub(entries), t: t}
+	for _, e := range entries {
+		r.state.fold(e)
+	}
+	if err := r.put(api.AgentEvent{Type: api.AgentEventResumed, Note: "another daemon goes on with this run"}); err != nil {
+		t.close()
+		return err
+	}
+	return s.begin(r)
+}
+
+// Get describes a run.
+func (s *Service) Get(_ context.Context, owner, id string) (api.AgentRun, error) {
+	entries, err := s.entries(owner, id)
+	if err != nil {
+		return api.AgentRun{}, err
+	}
+	return describe(entries), nil
+}
+
+func describe(entries []api.AgentEvent) api.AgentRun {
+	var st state
+	for _, e := range entries {
+		st.fold(e)
+	}
+	return st.run
+}
+
+// entries gives the transcript of an owner's run.
+func (s *Service) entries(owner, id string) ([]api.AgentEvent, error) {
+	if !validID.MatchString(id) {
+		return nil, errNoRun(id)
+	}
+	s.mu.Lock()
+	l := s.live[id]
+	s.mu.Unlock()
+	var entries []api.AgentEvent
+	if l != nil {
+		entries = l.hub.all()
+	} else {
+		var err error
+		entries, err = readTranscript(s.dir(id))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("reading the transcript of %s: %w", id, err)
+		}
+	}
+	if len(entries) == 0 || entries[0].Run == nil || entries[0].Run.Workspace != owner {
+		return nil, errNoRun(id)
+	}
+	return entries, nil
+}
+
+func errNoRun(id string) error {
+	return fault.New(api.CodeNotFound, "there is no agent's run %.60q", id).WithHint("pandastack agent ls lists them")
+}
+
+// List describes an owner's runs, the newest first.
+func (s *Service) List(ctx context.Context, owner string, limit int) ([]api.AgentRun, error) {
+	ids, err := s.ids()
+	out := []api.AgentRun{}
+	for _, id := range ids {
+		run, err := s.Get(ctx, owner, id)
+		if errors.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, run)
+	}
+	slices.SortFunc(out, func(a, b api.AgentRun) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	return out[:min(len(out), limit)], err
+}
+
+func (s *Service) ids() ([]string, error) {
+	dirs, err := os.ReadDir(s.cfg.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the folder of agents' runs: %w", err)
+	}
+	var out []string
+	for _, d := range dirs {
+		if validID.MatchString(d.Name()) {
+			out = append(out, d.Name())
+		}
+	}
+	return out, nil
+}
+
+// Events gives the entries of a run with numbers above after. With follow it
+// goes on with what happens until the run ends.
+func (s *Service) Events(ctx context.Context, owner, id string, after int64, follow bool) (iter.Seq2[api.AgentEvent, error], error) {
+	entries, err := s.entries(owner, id)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	l := s.live[id]
+	s.mu.Unlock()
+	if follow && l != nil {
+		return func(yield func(api.AgentEvent, error) bool) { l.hub.follow(ctx, after, yield) }, nil
+	}
+	return func(yield func(api.AgentEvent, error) bool) {
+		if l == nil { // it may have ended just now
+			if again, err := s.entries(owner, id); err == nil {
+				entries = again
+			}
+		}
+		for _, e := range entries {
+			if e.Seq > after && !yield(e, nil) {
+				return
+			}
+		}
+	}, nil
+}
+
+// Cancel ends a run, and returns when it has ended. One that has is left alone.
+func (s *Service) Cancel(ctx context.Context, owner, id string) (api.AgentRun, error) {
+	if _, err := s.entries(owner, id); err != nil {
+		return api.AgentRun{}, err
+	}
+	s.mu.Lock()
+	l := s.live[id]
+	s.mu.Unlock()
+	if l != nil {
+		l.cancel(errCancelled)
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return api.AgentRun{}, context.Cause(ctx)
+		}
+	}
+	return s.Get(ctx, owner, id)
+}
+
+// Delete removes a run that has ended, with all that is known of it.
+func (s *Service) Delete(_ context.Context, owner, id string) error {
+	entries, err := s.entries(owner, id)
+	if err != nil {
+		return err
+	}
+	if entries[len(entries)-1].Type != api.AgentEventEnded {
+		return fault.New(api.CodeConflict, "the run %s has not ended", id).WithHint("cancel it first")
+	}
+	return os.RemoveAll(s.dir(id))
+}
+
+// Figure gives a picture that a cell of a run drew.
+func (s *Service) Figure(_ context.Context, owner, id, name string) (mime string, data []byte, err error) {
+	if _, err := s.entries(owner, id); err != nil {
+		return "", nil, err
+	}
+	if figureName.MatchString(name) {
+		data, err = readFigure(s.dir(id), name)
+	}
+	if data == nil {
+		return "", nil, fault.New(api.CodeNotFound, "the run %s has no figure %.60q", id, name)
+	}
+	mime = "image/png"
+	if strings.HasSuffix(name, ".jpeg") {
+		mime = "image/jpeg"
+	}
+	return mime, data, err
+}
+
+var (
+	validID    = regexp.MustCompile(`^ag-[0-9a-f]{16}$`)
+	figureName = regexp.MustCompile(`^\d+-\d+-\d+\.(png|jpeg)$`)
+)
+
+func newID() string {
+	b := make([]byte, 8)
+	rand.Read(b) // never fails
+	return "ag-" + hex.EncodeToString(b)
+}
+
+func (s *Service) dir(id string) string { return filepath.Join(s.cfg.Dir, id) }
+
+// keepFiles keeps what is to be written into a sandbox that is not there yet.
+func (s *Service) keepFiles(id string, files []api.AgentFile) error {
+	if len(files) == 0 {
+		return nil
+	}
+	stored := map[string]string{}
+	for _, f := range files {
+		stored[f.Path] = base64.StdEncoding.EncodeToString(f.Content)
+	}
+	raw, err := json.Marshal(stored)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.dir(id), filesName), raw, 0o600)
+}
+
+// files gives them back, in the order of the request.
+func (s *Service) files(id string, named []api.AgentFile) ([]api.AgentFile, error) {
+	if len(named) == 0 {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(filepath.Join(s.dir(id), filesName))
+	stored := map[string]string{}
+	if err == nil {
+		err = json.Unmarshal(raw, &stored)
+	}
+	out := slices.Clone(named)
+	for i, f := range out {
+		if err == nil {
+			out[i].Content, err = base64.StdEncoding.DecodeString(stored[f.Path])
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the files of %s: %w", id, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+const (
+	transcriptName = "transcript.jsonl"
+	figuresDir     = "figures"
+	maxEntry       = 64 << 20
+)
+
+// transcript is the file of one run: a line an entry, written as things happen
+// and never changed. What was written is what a run goes on from.
+type transcript struct {
+	dir    string
+	file   *os.File
+	redact *redactor
+}
+
+// openTranscript opens a run's transcript for writing and gives what is in it.
+// A last line that a crash left torn is taken off.
+func openTranscript(dir string, redact *redactor) (*transcript, []api.AgentEvent, error) {
+	if err := os.MkdirAll(filepath.Join(dir, figuresDir), 0o700); err != nil {
+		return nil, nil, fmt.Errorf("making the folder of a run: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, transcriptName), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a transcript: %w", err)
+	}
+	entries, whole, err := readEntries(f)
+	if err == nil {
+		err = f.Truncate(whole)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("reading the transcript %s: %w", dir, err)
+	}
+	return &transcript{dir: dir, file: f, redact: redact}, entries, nil
+}
+
+// readTranscript gives the entries of a run that nobody may be writing.
+func readTranscript(dir string) ([]api.AgentEvent, error) {
+	f, err := os.Open(filepath.Join(dir, transcriptName))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, _, err := readEntries(f)
+	return entries, err
+}
+
+// readEntries reads whole lines, and gives their length in bytes.
+func readEntries(f io.Reader) (entries []api.AgentEvent, whole int64, err error) {
+	in := bufio.NewReaderSize(f, 64<<10)
+	for {
+		raw, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return entries, whole, nil // what is left is torn
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		var e api.AgentEvent
+		if err := json.Unmarshal(raw, &e); err != nil {
+			if _, perr := in.Peek(1); errors.Is(perr, io.EOF) {
+				return entries, whole, nil
+			}
+			return nil, 0, fmt.Errorf("entry %d: %w", len(entries)+1, err)
+		}
+		entries, whole = append(entries, e), whole+int64(len(raw))
+	}
+}
+
+// append writes an entry and gives it as it was written, without secrets.
+func (t *transcript) append(e api.AgentEvent) (api.AgentEvent, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return e, fmt.Errorf("writing a transcript: %w", err)
+	}
+	raw := b.Bytes()
+	if clean := t.redact.bytes(raw); !bytes.Equal(clean, raw) {
+		raw, e = clean, api.AgentEvent{}
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return e, fmt.Errorf("writing a transcript: taking out secrets: %w", err)
+		}
+	}
+	if _, err := t.file.Write(raw); err != nil {
+		return e, fmt.Errorf("writing a transcript: %w", err)
+	}
+	return e, nil
+}
+
+// sync makes what was written survive the machine, not only the daemon.
+func (t *transcript) sync() error { return t.file.Sync() }
+
+func (t *transcript) close() error { return t.file.Close() }
+
+// figure keeps a picture beside the transcript.
+func (t *transcript) figure(name string, data []byte) error {
+	return os.WriteFile(filepath.Join(t.dir, figuresDir, name), data, 0o600)
+}
+
+func readFigure(dir, name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(dir, figuresDir, name))
+}
+
+// redactor takes secrets out of what is written: those that are known, and what
+// has the form of one.
+type redactor struct{ known []string }
+
+const redacted = "[redacted]"
+
+var secretForms = regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{20,}|\bpds_[0-9a-f]{32,}\b|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_[A-Za-z0-9_]{22,}` +
+	`|\bxox[baprs]-[A-Za-z0-9-]{10,}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}` +
+	`|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s-]|\\n|\\r)*?-----END [A-Z ]*PRIVATE KEY-----`)
+
+// with gives a redactor that knows more secrets. Short ones are left: they would
+// take words apart.
+func (r *redactor) with(secrets ...string) *redactor {
+	out := &redactor{}
+	if r != nil {
+		out.known = append(out.known, r.known...)
+	}
+	for _, s := range secrets {
+		if len(s) >= 8 {
+			out.known = append(out.known, s)
+		}
+	}
+	return out
+}
+
+func (r *redactor) bytes(raw []byte) []byte {
+	for _, s := range r.known {
+		quoted, _ := json.Marshal(s) // a string always is
+		inside := strings.Trim(string(quoted), `"`)
+		raw = bytes.ReplaceAll(raw, []byte(inside), []byte(redacted))
+	}
+	return secretForms.ReplaceAll(raw, []byte(redacted))
+}
+
+func (r *redactor) text(s string) string {
+	for _, k := range r.known {
+		s = strings.ReplaceAll(s, k, redacted)
+	}
+	return secretForms.ReplaceAllString(s, redacted)
+}

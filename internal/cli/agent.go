@@ -1,0 +1,90 @@
+package cli
+
+type agentCmd struct {
+	Run    agentRunCmd    `cmd:"" help:"Have a model do a task by writing Python, and print its answer."`
+	Ls     agentLsCmd     `cmd:"" help:"List runs, the newest first."`
+	Show   agentShowCmd   `cmd:"" help:"Show a run: what was said, run, and seen."`
+	Cancel agentCancelCmd `cmd:"" help:"End runs."`
+	Rm     agentRmCmd     `cmd:"" help:"Remove runs that have ended, and their transcripts."`
+	Script agentScriptCmd `cmd:"" help:"Serve a scripted model on loopback, to try agents without a real one."`
+}
+
+type agentCancelCmd struct {
+	IDs []string `arg:"" help:"Ids of the runs."`
+}
+
+func (c *agentCancelCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	for _, id := range c.IDs {
+		run, err := client.GetAgent(a.ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := run.Cancel(a.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type agentRmCmd struct {
+	IDs []string `arg:"" help:"Ids of the runs."`
+}
+
+func (c *agentRmCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	for _, id := range c.IDs {
+		run, err := client.GetAgent(a.ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := run.Delete(a.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type agentLsCmd struct {
+	Limit int `help:"At most so many." default:"100" placeholder:"N"`
+}
+
+func (c *agentLsCmd) Run(a *app) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.Agents(a.ctx, c.Limit)
+	if err != nil {
+		return err
+	}
+	if a.flags.JSON {
+		return a.json(list)
+	}
+	var rows [][]string
+	for _, r := range list {
+		if a.flags.Quiet {
+			rows = append(rows, []string{r.ID})
+			continue
+		}
+		state := r.Status
+		if r.Reason != "" {
+			state = r.Reason
+		}
+		rows = append(rows, []string{r.ID, plain(state), count(r.Turns), count(r.Cells), plain(r.Model), a.when(r.CreatedAt), clip(plain(r.Task), 60)})
+	}
+	if a.flags.Quiet {
+		return a.lines(rows)
+	}
+	if len(rows) == 0 {
+		a.say("there are none")
+		return nil
+	}
+	return a.table([]string{"ID", "STATE", "TURNS", "CELLS", "MODEL", "STARTED", "TASK"}, rows)
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+type agentRunCmd struct {
+	Task         string            `arg:"" help:"What is to be done."`
+	Model        string            `help:"Model, as PROVIDER:NAME; the server's own when left out." placeholder:"PROVIDER:NAME"`
+	BaseURL      string            `name:"base-url" help:"Where the model is, when elsewhere than the server has it. Needs an admin key." placeholder:"URL"`
+	ModelKey     string            `name:"model-key" help:"Key for the model's provider; the server does not store it." env:"PANDASTACK_MODEL_KEY" placeholder:"KEY"`
+	Dialect      string            `help:"How the model writes code: in fences (text), or as calls (tool)." enum:"text,tool" default:"text"`
+	File         []string          `help:"Files that are put into /workspace." placeholder:"FILE"`
+	Instructions string            `help:"Added to the system prompt." placeholder:"TEXT"`
+	Sandbox      string            `help:"Work in this sandbox, which is kept." placeholder:"ID"`
+	Template     string            `help:"Template of a new sandbox." placeholder:"NAME"`
+	Keep         string            `help:"What becomes of a new sandbox at the end." enum:"kill,keep,snapshot" default:"kill"`
+	NoVision     bool              `name:"no-vision" help:"The model cannot see: figures are told in words."`
+	MaxTurns     int               `name:"max-turns" help:"Replies of the model." placeholder:"N"`
+	MaxCells     int               `name:"max-cells" help:"Cells." placeholder:"N"`
+	MaxTime      time.Duration     `name:"max-time" help:"Wall clock." placeholder:"15m"`
+	MaxTokens    int               `name:"max-tokens" help:"Tokens of all requests and replies." placeholder:"N"`
+	MaxCost      float64           `name:"max-cost" help:"US dollars; needs --price." placeholder:"USD"`
+	Price        string            `help:"US dollars for a million tokens of input and of output." placeholder:"IN,OUT"`
+	CellTime     time.Duration     `name:"cell-time" help:"Deadline of each cell." placeholder:"15s"`
+	Metadata     map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
+}
+
+func (c *agentRunCmd) options() (pandastack.AgentOptions, error) {
+	o := pandastack.AgentOptions{ModelKey: c.ModelKey, AgentRequest: api.AgentRequest{
+		Task: c.Task, Model: c.Model, BaseURL: c.BaseURL, Dialect: c.Dialect, Instructions: c.Instructions, SandboxID: c.Sandbox, Template: c.Template,
+		Metadata: c.Metadata,
+		Limits: api.AgentLimits{
+			MaxTurns: c.MaxTurns, MaxCells: c.MaxCells, MaxSeconds: c.MaxTime.Seconds(), MaxTokens: c.MaxTokens, MaxCostUSD: c.MaxCost, CellSeconds: c.CellTime.Seconds(),
+		},
+	}}
+	if c.Sandbox == "" {
+		o.Keep = c.Keep
+	} else if c.Keep != "kill" {
+		return o, usageError{fmt.Errorf("--keep is for a new sandbox; that of --sandbox is kept")}
+	}
+	if c.NoVision {
+		o.Vision = new(bool)
+	}
+	if c.Price != "" {
+		in, out, ok := strings.Cut(c.Price, ",")
+		input, err1 := strconv.ParseFloat(in, 64)
+		output, err2 := strconv.ParseFloat(out, 64)
+		if !ok || err1 != nil || err2 != nil {
+			return o, usageError{fmt.Errorf("--price must be IN,OUT in dollars a million tokens, as 2.5,10")}
+		}
+		o.Price = &api.AgentPrice{Input: input, Output: output}
+	}
+	for _, name := range c.File {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return o, usageError{err}
+		}
+		o.Files = append(o.Files, api.AgentFile{Path: filepath.Base(name), Content: raw})
+	}
+	return o, nil
+}
+
+func (c *agentRunCmd) Run(a *app) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	run, err := client.StartAgent(a.ctx, o)
+	if err != nil {
+		return err
+	}
+	a.say("%s", run.ID)
+	p := agentProgress{a: a}
+	for e, err := range run.Events(a.ctx, 0) {
+		if err != nil {
+			if a.ctx.Err() != nil { // interrupted: nobody waits for the answer any more
+				return c.cancel(a, run)
+			}
+			return err
+		}
+		p.show(e)
+	}
+	return outcome(a, run.Info)
+}
+
+// cancel ends a run whose caller was interrupted.
+func (c *agentRunCmd) cancel(a *app, run *pandastack.AgentRun) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), 30*time.Second)
+	defer cancel()
+	if err := run.Cancel(ctx); err != nil {
+		a.say("%s could not be cancelled: %v", run.ID, err)
+	}
+	return failed(exitFailed)
+}
+
+// outcome prints the answer, or why there is none.
+func outcome(a *app, run api.AgentRun) error {
+	if a.flags.JSON {
+		if err := a.json(run); err != nil {
+			return err
+		}
+	} else if run.Answer != nil {
+		fmt.Fprintln(a.Out, text(*run.Answer))
+	}
+	cost := ""
+	if run.Usage.CostUSD > 0 {
+		cost = fmt.Sprintf(", $%.4f", run.Usage.CostUSD)
+	}
+	a.say("%s after %d turns, %d cells, %d tokens%s", plain(run.Reason), run.Turns, run.Cells, run.Usage.InputTokens+run.Usage.OutputTokens, cost)
+	if run.SnapshotID != "" {
+		a.say("snapshot %s", run.SnapshotID)
+	}
+	if run.Error != "" {
+		a.say("%s", text(run.Error))
+	}
+	switch run.Reason {
+	case api.AgentAnswered:
+		return nil
+	case api.AgentMaxSeconds:
+		return failed(exitTimeout)
+	}
+	return failed(exitFailed)
+}
+
+// agentProgress shows a run while it happens, on standard error: the model's words
+// and the cells' output as they come to a person, a line a step to programs.
+type agentProgress struct {
+	a       *app
+	partial bool // a line is not finished
+	shown   bool // of this reply, in pieces
+}
+
+func (p *agentProgress) show(e api.AgentEvent) {
+	a := p.a
+	if a.flags.Quiet || a.flags.JSON {
+		return
+	}
+	live := a.ErrTerm
+	switch e.Type {
+	case api.AgentEventSandbox:
+		p.say("sandbox %s", e.SandboxID)
+	case api.AgentEventAsked:
+		p.shown = false
+		p.say("— turn %d: %d messages, about %d tokens", e.Turn, e.Asked.Messages, e.Asked.Tokens)
+	case api.AgentEventDelta:
+		if live {
+			p.shown = true
+			p.piece(e.Text)
+		}
+	case api.AgentEventAgain:
+		p.say("the reply broke off and is asked for again: %s", plain(e.Note))
+	case api.AgentEventReply:
+		if !p.shown && strings.TrimSpace(e.Reply.Text) != "" {
+			p.say("%s", text(strings.TrimSpace(e.Reply.Text)))
+		}
+	case api.AgentEventCell:
+		p.say("▸ cell %d of %d", e.Cell.Index, e.Cell.Of)
+		if e.Cell.CallID != "" { // not in the text of the reply
+			p.say("%s", text(e.Cell.Code))
+		}
+	case api.AgentEventOutput:
+		if live {
+			p.piece(e.Text)
+		}
+	case api.AgentEventOutcome:
+		if live {
+			p.say("◂ %s in %.2f s", plain(e.Outcome.End), e.Outcome.DurationMS/1000)
+			if e.Outcome.ErrorName != "" {
+				p.say("  %s: %s", plain(e.Outcome.ErrorName), clip(plain(e.Outcome.ErrorValue), 200))
+			}
+			break
+		}
+		p.say("%s", text(e.Outcome.Text))
+	case api.AgentEventRewound:
+		p.say("set back to before turn %d: %s", e.Rewound.ToTurn, plain(e.Rewound.Why))
+	case api.AgentEventResumed:
+		p.say("%s", plain(e.Note))
+	case api.AgentEventEnded:
+		p.say("")
+	}
+}
+
+func (p *agentProgress) piece(s string) {
+	s = text(s)
+	if s == "" {
+		return
+	}
+	fmt.Fprint(p.a.Err, s)
+	p.partial = !strings.HasSuffix(s, "\n")
+}
+
+func (p *agentProgress) say(format string, args ...any) {
+	if p.partial {
+		fmt.Fprintln(p.a.Err)
+		p.partial = false
+	}
+	if format != "" {
+		fmt.Fprintf(p.a.Err, format+"\n", args...)
+	}
+}
+
+// text is plain for several lines: what comes from a model or a sandbox does
+// not drive the terminal.
+func text(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = plain(strings.ReplaceAll(l, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// clip shortens words for one line.
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+func count(n int) string { return strconv.Itoa(n) }
+
+// lines writes rows of one column without a header.
+func (a *app) lines(rows [][]string) error {
+	for _, r := range rows {
+		if _, err := fmt.Fprintln(a.Out, r[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
