@@ -39,6 +39,38 @@ def sockets() -> set[str]:
     return {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "/" in line.split()[-1]}
 
 
+def interfaces() -> set[str]:
+    """Of the host itself."""
+    return set(os.listdir("/sys/class/net"))
+
+
+def namespace_mounts() -> int:
+    """How many namespaces are pinned by a mount."""
+    return sum(" - nsfs " in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def namespaces(data: Path) -> set[str]:
+    """Network namespaces that processes of the daemon with this data folder are in or hold."""
+    found = set()
+    for p in Path("/proc").iterdir():
+        if not p.name.isdigit():
+            continue
+        try:
+            if str(data).encode() not in (p / "cmdline").read_bytes():
+                continue
+            links = [p / "ns/net", *(p / "fd").iterdir()]
+        except OSError:
+            continue
+        for link in links:
+            try:
+                target = os.readlink(link)
+            except OSError:
+                continue
+            if target.startswith("net:["):
+                found.add(target)
+    return found - {os.readlink("/proc/self/ns/net")}
+
+
 def view(data: Path) -> dict[str, set[str]]:
     """All of it that belongs to the daemon with this data folder."""
     d = str(data)
@@ -47,5 +79,6 @@ def view(data: Path) -> dict[str, set[str]]:
         "mounts": {m for m in mounts() if d in m},
         "cgroups": cgroups(data),
         "sockets": {s for s in sockets() if d in s},
+        "namespaces": {f"namespace {n}" for n in range(len(namespaces(data)))},
         "files": {f for f in files(data) if not f.endswith(("-wal", "-shm"))},
     }

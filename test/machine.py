@@ -93,7 +93,7 @@ class Machine:
             "mkdir dev/pts dev/shm", "mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts", "ln -s pts/ptmx dev/ptmx",
             "mount -t tmpfs -o mode=1777 tmpfs dev/shm", "ln -s /proc/self/fd dev/fd",
             *(f"mknod -m 666 dev/{n} c 1 {minor}" for n, minor in {"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9}.items()),
-            "mknod -m 666 dev/tty c 5 0",
+            "mknod -m 666 dev/tty c 5 0", "mkdir dev/net", "mknod -m 666 dev/net/tun c 10 200",
         ]
         if "" in controllers():
             mounts.append("mount -t cgroup2 cgroup2 sys/fs/cgroup")

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pandastack import Sandbox
 
 
-def test_there_is_no_network_but_loopback(shared_sandbox: Sandbox) -> None:
-    assert shared_sandbox.exec("ls /sys/class/net 2>/dev/null || ip -o link | awk '{print $2}'").stdout.split() in (["lo"], ["lo:"])
-    ex = shared_sandbox.run_code("import socket\ns = socket.socket(); s.settimeout(5)\ns.connect(('192.0.2.1', 80))", timeout_seconds=20)
-    assert ex.error_name == "OSError", ex.error
+def test_loopback_works(shared_sandbox: Sandbox) -> None:
     ex = shared_sandbox.run_code(
         "import socket, threading\nl = socket.create_server(('127.0.0.1', 0))\n"
         "c = socket.create_connection(l.getsockname()); s, _ = l.accept(); s.send(b'hi'); c.recv(2)")
-    assert ex.text == "b'hi'", "loopback works"
+    assert ex.text == "b'hi'"
 
 
 def test_root_inside_is_nobody_outside(daemon, shared_sandbox: Sandbox) -> None:

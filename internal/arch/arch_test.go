@@ -45,13 +45,18 @@ var arrows = []struct{ part, may string }{
 	{"internal/process", "api internal/capture internal/fault internal/guest internal/guestapi"},
 	{"internal/kernel/...", "api internal/capture internal/fault internal/guest internal/guestapi internal/process internal/nearest"},
 
+	// What leaves sandboxes: who decides, and what carries it.
+	{"internal/netns", "internal/fault"},
+	{"internal/egress", "api internal/fault"},
+	{"internal/egress/netstack", "internal/egress internal/netns"},
+
 	// Drivers know the contract and nothing of who uses it.
-	{"internal/driver", "api"},
-	{"internal/driver/drivertest/...", "api internal/driver/... internal/fault internal/guest internal/guestapi"},
-	{"internal/driver/...", "api internal/driver internal/fault internal/guestapi internal/guestd/..."},
+	{"internal/driver", "api internal/egress"},
+	{"internal/driver/drivertest/...", "api internal/driver/... internal/egress internal/fault internal/guest internal/guestapi"},
+	{"internal/driver/...", "api internal/driver internal/egress/... internal/fault internal/guestapi internal/guestd/... internal/netns"},
 
 	// The domain knows the contract and no driver.
-	{"internal/sandbox", "api internal/caller internal/driver internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
+	{"internal/sandbox", "api internal/caller internal/driver internal/egress internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
 	{"internal/template", "api internal/driver internal/fault internal/guest internal/guestapi internal/nearest"},
 
 	// The agent loop knows what it needs of the rest as interfaces of its own.

@@ -35,6 +35,7 @@ type Config struct {
 	LogLevel     string
 	Driver       string
 	Runsc        string
+	Network      bool
 	TemplatesDir string
 	RecipesDir   string
 
@@ -97,6 +98,7 @@ func (c *Config) settings() []setting {
 		{"log_level", choice(&c.LogLevel, "debug", "info", "warn", "error"), "debug, info, warn or error."},
 		{"driver", choice(&c.Driver, "gvisor", "fake"), "What isolates sandboxes: gvisor."},
 		{"runsc", text(&c.Runsc), "Path of gVisor's program; empty: beside pandastack, then in PATH."},
+		{"network_interface", boolean(&c.Network), "Whether sandboxes have a network interface, behind which there is only the daemon. false: loopback alone, for hosts without /dev/net/tun."},
 		{"templates_dir", text(&c.TemplatesDir), "Folder of built templates; empty: templates in data_dir."},
 		{"recipes_dir", text(&c.RecipesDir), "Folder of template recipes; empty: those that come with PandaStack."},
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
@@ -144,6 +146,7 @@ func defaults(env Env) Config {
 		LogFormat:     "auto",
 		LogLevel:      "info",
 		Driver:        "gvisor",
+		Network:       true,
 		DefaultTTL:    5 * time.Minute,
 		MaxTTL:        24 * time.Hour,
 		MaxSandboxes:  500,

@@ -93,6 +93,24 @@ func (v durationValue) Set(s string) error {
 func (v durationValue) String() string { return v.p.String() }
 func (v durationValue) toml() string   { return strconv.Quote(v.String()) }
 
+type booleanValue struct{ p *bool }
+
+func boolean(p *bool) value { return booleanValue{p} }
+
+func (v booleanValue) Set(s string) error {
+	switch s {
+	case "true":
+		*v.p = true
+	case "false":
+		*v.p = false
+	default:
+		return fmt.Errorf("must be true or false")
+	}
+	return nil
+}
+func (v booleanValue) String() string { return strconv.FormatBool(*v.p) }
+func (v booleanValue) toml() string   { return v.String() }
+
 type numberValue struct{ p *int }
 
 func number(p *int) value { return numberValue{p} }

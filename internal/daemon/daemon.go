@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -75,6 +76,9 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	drv, err := newDriver(cfg, sandboxDir, log)
 	if err != nil {
 		return err
+	}
+	if c, ok := drv.(io.Closer); ok {
+		defer closing(&err, c.Close)
 	}
 	master, err := auth.OpenMaster(cfg.DataDir)
 	if err != nil {

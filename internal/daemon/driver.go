@@ -33,7 +33,10 @@ func newDriver(cfg *config.Config, dir string, log *slog.Logger) (driver.Driver,
 		if err != nil {
 			return nil, err
 		}
-		return gvisor.New(gvisor.Config{Runsc: runsc, Dir: filepath.Join(cfg.DataDir, dir), Log: log})
+		return gvisor.New(gvisor.Config{
+			Runsc: runsc, Dir: filepath.Join(cfg.DataDir, dir), Log: log,
+			Network: cfg.Network && dir == sandboxDir, // builds need none, and what they make can be given one
+		})
 	case "fake":
 		return fake.New(fake.NewHost()), nil
 	}

@@ -17,8 +17,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/pandastack/pandastack/internal/egress"
 )
 
 // Driver makes sandboxes.
@@ -113,6 +116,20 @@ type Limiter interface {
 	// SetLimits changes all of them. Those that are less than what is in use are
 	// refused with fault.Invalid, which names the field, and nothing is changed.
 	SetLimits(ctx context.Context, inst Instance, limits Limits) error
+}
+
+// Networker is a driver whose sandboxes have a link, the other end of which is
+// in this process: everything that a sandbox sends is put before its gate.
+type Networker interface {
+	// Connect sets the gate of a sandbox that is prepared or runs, in place of the
+	// one before. nil closes it, which is how every sandbox begins, an adopted one
+	// too: connections are reset at once and no name is found. Connections that
+	// are open go on under the gate that admitted them. The error wraps
+	// fault.NotFound when there is no such sandbox, and fault.Unsupported when it
+	// was made without a link.
+	Connect(id string, gate egress.Gate) error
+	// Resolvers are the addresses at which a gate answers for names, inside.
+	Resolvers() []netip.Addr
 }
 
 // Builder is a driver that runs a sandbox from a root filesystem alone, with

@@ -167,6 +167,7 @@ type AssignRequest struct {
 	UnixNano   int64             `json:"unix_nano"`
 	Spares     int               `json:"spares"`              // interpreters to keep forked ahead
 	KeepEnvs   bool              `json:"keep_envs,omitempty"` // Envs come on top of those of the sandbox that this is a copy of
+	Resolvers  []string          `json:"resolvers,omitempty"` // addresses that answer for names; /etc/resolv.conf gets them while it holds nothing of a user's
 	Rehearse   bool              `json:"rehearse,omitempty"`  // let the spares act a cell, which brings their pages back; nobody waits yet
 }
 

@@ -1,10 +1,12 @@
 package guestd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -61,6 +63,11 @@ func checkAssign(req guestapi.AssignRequest) error {
 	case req.Spares < 0 || req.Spares > guestapi.MaxContexts:
 		return fault.InvalidField("spares", "spares must lie between 0 and %d", guestapi.MaxContexts)
 	}
+	for _, r := range req.Resolvers {
+		if _, err := netip.ParseAddr(r); err != nil {
+			return fault.InvalidField("resolvers", "%q is not an address", r)
+		}
+	}
 	return checkEnvs("envs", req.Envs)
 }
 
@@ -80,6 +87,7 @@ func (a *Agent) assign(req guestapi.AssignRequest) guestapi.AssignResponse {
 		{"limits", func() (string, error) { return a.assignLimits(req) }},
 		{"random", func() (string, error) { return a.assignRandom(req) }},
 		{"hostname", func() (string, error) { return a.assignHostname(req.Hostname) }},
+		{"resolvers", func() (string, error) { return a.assignResolvers(req.Resolvers) }},
 		{"machine_id", func() (string, error) { return a.assignMachineID(req.MachineID) }},
 		{"generation_file", func() (string, error) { return a.assignGeneration(req.Generation) }},
 		{"hooks", func() (string, error) { return a.restoreHooks(req.KeepEnvs, req.Generation) }},
@@ -196,6 +204,30 @@ func (a *Agent) assignHostname(name string) (string, error) {
 	}
 	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t" + name + "\n"
 	return detail, replaceFile(filepath.Join(a.cfg.Etc, "hosts"), hosts, 0o644)
+}
+
+// ours begins a resolv.conf that the agent wrote and may write again.
+const ours = "# The sandbox's own resolver.\n"
+
+// assignResolvers says where names are asked for. What a user wrote stays.
+func (a *Agent) assignResolvers(addrs []string) (string, error) {
+	if len(addrs) == 0 {
+		return "none given", nil
+	}
+	path := filepath.Join(a.cfg.Etc, "resolv.conf")
+	have, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if len(bytes.TrimSpace(have)) > 0 && !bytes.HasPrefix(have, []byte(ours)) {
+		return "the user's own stay", nil
+	}
+	// The answer comes from this machine: what is lost was lost with a daemon.
+	want := ours + "nameserver " + strings.Join(addrs, "\nnameserver ") + "\noptions timeout:2 attempts:3\n"
+	if want == string(have) {
+		return "as they were", nil
+	}
+	return "", replaceFile(path, want, 0o644)
 }
 
 func (a *Agent) assignMachineID(id string) (string, error) {

@@ -157,6 +157,9 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 		m.log.Warn("a sandbox could not be adopted", "sandbox", b.id, "gone", errors.Is(err, fault.NotFound), "error", err)
 		return m.finish(ctx, b, e)
 	}
+	if err := m.connect(ctx, b); err != nil {
+		m.log.Error("the network of a sandbox stays closed", "sandbox", b.id, "error", err)
+	}
 	go m.watch(b, b.inst)
 	if row.State == store.Pooled {
 		m.mu.Lock()

@@ -26,6 +26,7 @@ type box struct {
 	prepared driver.Prepared // until it is restored
 	inst     driver.Instance // from then on
 	gone     bool            // nothing of it is left
+	gated    bool            // its network is open
 	dirty    bool            // it sleeps, but a wake could not be undone wholly
 
 	seen seen
@@ -254,6 +255,9 @@ func (m *Manager) capabilities() []string {
 	if _, ok := m.cfg.Driver.(driver.Snapshotter); ok {
 		// The memory of each copy is its own: nothing is shared with the parent.
 		out = append(out, "snapshot", "hibernate", "fork")
+	}
+	if _, ok := m.networker(); ok {
+		out = append(out, "network")
 	}
 	return out
 }

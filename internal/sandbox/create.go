@@ -210,6 +210,9 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 		return m.abandon(ctx, b, err)
 	}
 	m.noteCreated(ctx, b)
+	if err := m.connect(ctx, b); err != nil {
+		return m.abandon(ctx, b, err)
+	}
 	var client *guest.Client
 	linkCtx, cancelLink := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancelLink()
@@ -381,6 +384,9 @@ func (m *Manager) driverSpec(row store.Sandbox, t Template, snapshot string) dri
 // restore lets a prepared sandbox run and waits for its guest. A snapshot other
 // than that of its spec may be named, if the driver can do that.
 func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits, snapshot string) (*guest.Client, error) {
+	if err := m.connect(ctx, b); err != nil {
+		return nil, err
+	}
 	var inst driver.Instance
 	var err error
 	if re, can := b.prepared.(driver.Retargeter); can && snapshot != "" {
@@ -427,7 +433,7 @@ var essential = map[string]bool{"clock": true, "random": true, "env": true}
 func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wish) error {
 	req := identity(b.get(), w.template)
 	req.Envs, req.Metadata, req.Reseed = w.envs, w.metadata, w.reseed
-	req.KeepEnvs = w.image != nil
+	req.KeepEnvs, req.Resolvers = w.image != nil, m.resolvers()
 	return m.tell(ctx, b, client, req)
 }
 
@@ -436,7 +442,7 @@ func (m *Manager) assign(ctx context.Context, b *box, client *guest.Client, w wi
 // assign to decide upon.
 func (m *Manager) introduce(ctx context.Context, b *box, client *guest.Client, t Template) error {
 	req := identity(b.get(), t)
-	req.Rehearse = true
+	req.Rehearse, req.Resolvers = true, m.resolvers()
 	return m.tell(ctx, b, client, req)
 }
 

@@ -145,6 +145,7 @@ func (m *Manager) noteEnding(row store.Sandbox, e ending) {
 }
 
 func (m *Manager) free(ctx context.Context, b *box) error {
+	defer m.disconnect(b)
 	if b.inst != nil {
 		if err := b.inst.Stop(ctx); err != nil {
 			return err

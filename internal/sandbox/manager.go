@@ -74,6 +74,7 @@ type Config struct {
 	Templates   Templates
 	Journal     Journal // nil keeps no events
 	Metrics     Metrics // nil counts nothing
+	Network     Network // nil: every sandbox is closed
 	Logger      *slog.Logger
 	Now         func() time.Time     // the wall clock; time.Now
 	Elapsed     func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given

@@ -84,6 +84,7 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 	}
 	b.holds(nil)
 	m.unlink(b)
+	m.disconnect(b)
 	row.State, row.SleptAt = store.Hibernated, m.cfg.Now()
 	// From here on there is no way back: what the store does not learn now, the
 	// next daemon sees by the image.
@@ -251,6 +252,7 @@ func (m *Manager) undoWake(ctx context.Context, b *box) error {
 	b.holds(nil)
 	b.prepared, b.dirty = nil, err != nil
 	m.unlink(b)
+	m.disconnect(b)
 	return err
 }
 

@@ -117,6 +117,24 @@ func (g *Guest) Silent(t testing.TB, c Call, d time.Duration) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
+// Failed reads the error that is the answer to what Tell said.
+func (g *Guest) Failed(t testing.TB) error {
+	t.Helper()
+	_ = g.conn.SetReadDeadline(time.Now().Add(patience))
+	line, err := g.in.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("no answer of the guest: %v", err)
+	}
+	var a Answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		t.Fatal(err)
+	}
+	if a.Error == "" {
+		return nil
+	}
+	return errors.New(a.Error)
+}
+
 // Answer reads the answer to what Tell or Silent said.
 func (g *Guest) Answer(t testing.TB) string {
 	t.Helper()

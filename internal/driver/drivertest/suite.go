@@ -102,6 +102,12 @@ func Run(t *testing.T, factory Factory) {
 		"LimitsOfCopies":      testLimitsOfCopies,
 		"Devices":             testDevices,
 		"CopiesAreOfOneImage": testCopies,
+		"Gates":               testGates,
+		"Network":             testNetwork,
+		"NetworkOfPrepared":   testNetworkOfPrepared,
+		"NetworkOfCopies":     testNetworkOfCopies,
+		"NetworkIsReset":      testNetworkIsReset,
+		"NetworksApart":       testNetworksApart,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := factory(t)

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/egress"
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
@@ -32,7 +34,8 @@ const imageName = "image.json"
 type Host struct {
 	mu        sync.Mutex
 	prepared  map[string]*prepared
-	instances map[string]*instance // running, or ended and not stopped
+	instances map[string]*instance   // running, or ended and not stopped
+	gates     map[string]egress.Gate // of sandboxes that are not closed
 	faults    Faults
 	restores  int
 }
@@ -55,7 +58,7 @@ type Faults struct {
 
 // NewHost makes a machine without sandboxes.
 func NewHost() *Host {
-	return &Host{prepared: map[string]*prepared{}, instances: map[string]*instance{}}
+	return &Host{prepared: map[string]*prepared{}, instances: map[string]*instance{}, gates: map[string]egress.Gate{}}
 }
 
 // Break sets the faults from now on.
@@ -122,6 +125,13 @@ func (h *Host) Limits(id string) driver.Limits {
 	return driver.Limits{}
 }
 
+// Gate is what decides for a sandbox, nil when it is closed.
+func (h *Host) Gate(id string) egress.Gate {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gates[id]
+}
+
 // Guest gives the fake guest of a running sandbox, nil when there is none.
 func (h *Host) Guest(id string) *Guest {
 	h.mu.Lock()
@@ -140,6 +150,7 @@ var (
 	_ driver.Snapshotter = (*Driver)(nil)
 	_ driver.Pauser      = (*Driver)(nil)
 	_ driver.Limiter     = (*Driver)(nil)
+	_ driver.Networker   = (*Driver)(nil)
 	_ driver.Retargeter  = (*prepared)(nil)
 )
 
@@ -198,10 +209,26 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared
 	return p, nil
 }
 
-// Adopt finds a running instance, or removes what is left of one.
+// Connect sets the gate of a sandbox. Nothing goes through it: a test asks for it
+// with Host.Gate.
+func (d *Driver) Connect(id string, gate egress.Gate) error {
+	d.host.mu.Lock()
+	defer d.host.mu.Unlock()
+	if i := d.host.instances[id]; d.host.prepared[id] == nil && (i == nil || i.ended()) {
+		return fault.New(api.CodeNotFound, "there is no sandbox %s", id)
+	}
+	d.host.gates[id] = gate
+	return nil
+}
+
+// Resolvers is an address of documentation.
+func (d *Driver) Resolvers() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.53")} }
+
+// Adopt finds a running instance, or removes what is left of one. It is closed.
 func (d *Driver) Adopt(ctx context.Context, id string) (driver.Instance, error) {
 	d.host.mu.Lock()
 	defer d.host.mu.Unlock()
+	delete(d.host.gates, id)
 	i := d.host.instances[id]
 	if i == nil || i.ended() {
 		delete(d.host.instances, id)
@@ -221,6 +248,7 @@ func (d *Driver) Sweep(ctx context.Context, keep map[string]bool) ([]string, err
 		d.host.mu.Lock()
 		i := d.host.instances[id]
 		delete(d.host.prepared, id)
+		delete(d.host.gates, id)
 		d.host.mu.Unlock()
 		if i != nil {
 			if err := i.Stop(ctx); err != nil {
@@ -289,6 +317,7 @@ func (p *prepared) Discard(ctx context.Context) error {
 	defer p.host.mu.Unlock()
 	if p.host.prepared[p.spec.ID] == p {
 		delete(p.host.prepared, p.spec.ID)
+		delete(p.host.gates, p.spec.ID)
 	}
 	return nil
 }
@@ -367,6 +396,7 @@ func (i *instance) Stop(ctx context.Context) error {
 	defer i.host.mu.Unlock()
 	if i.host.instances[i.spec.ID] == i {
 		delete(i.host.instances, i.spec.ID)
+		delete(i.host.gates, i.spec.ID)
 	}
 	return nil
 }

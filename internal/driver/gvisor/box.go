@@ -35,6 +35,7 @@ type box struct {
 	Sentry  process       `json:"sentry"`
 	Gofer   process       `json:"gofer"`
 	Limits  driver.Limits `json:"limits"`
+	Network bool          `json:"network,omitempty"` // it has an interface
 
 	dir string
 }

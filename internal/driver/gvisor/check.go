@@ -17,6 +17,7 @@ import (
 
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/netns"
 )
 
 // What a host must have at least.
@@ -31,6 +32,9 @@ const (
 func (d *Driver) Check(ctx context.Context) []driver.Check {
 	checks := []driver.Check{
 		checkRoot(), checkKernel(), d.checkRunsc(ctx), checkUserNamespaces(ctx), checkSeccomp(), d.checkCgroups(), d.checkDisk(),
+	}
+	if d.nets != nil {
+		checks = append(checks, checkNetwork())
 	}
 	for _, c := range checks {
 		if !c.OK {
@@ -148,6 +152,19 @@ func (d *Driver) checkDisk() driver.Check {
 		return driver.Failed("disk", fmt.Sprintf("free at least %d MB, or choose another data directory", minDiskMB), "%d MB are free at %s", free, d.dir)
 	}
 	return driver.Passed("disk", "%d MB are free at %s", free, d.dir)
+}
+
+func checkNetwork() driver.Check {
+	const name = "network"
+	if err := netns.Check(); err != nil {
+		fix := "see the detail; or run without networks: network_interface = false"
+		var e *fault.Error
+		if errors.As(err, &e) && e.Hint != "" {
+			fix = e.Hint
+		}
+		return driver.Failed(name, fix, "%v", err)
+	}
+	return driver.Passed(name, "a namespace with an interface was made and removed")
 }
 
 // checkStart makes a sandbox that never runs anything.

@@ -213,7 +213,7 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 	defer unlock()
 
 	b = d.box(spec.ID)
-	b.DiskMB, b.Direct, b.Limits = spec.DiskMB, spec.Writable, spec.Limits
+	b.DiskMB, b.Direct, b.Limits, b.Network = spec.DiskMB, spec.Writable, spec.Limits, d.nets != nil
 	if err := b.make(); err != nil {
 		return nil, fmt.Errorf("prepare sandbox %s: %w", spec.ID, err)
 	}
@@ -226,7 +226,12 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 	if err := b.save(); err != nil {
 		return nil, err
 	}
-	if err := d.writeSpec(b, spec); err != nil {
+	network, err := d.lay(b)
+	if err != nil {
+		return nil, err
+	}
+	defer network.Close()
+	if err := d.writeSpec(b, spec, network.path()); err != nil {
 		return nil, err
 	}
 	if err := d.cgroups.make(b.ID); err != nil {
@@ -338,6 +343,9 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 			procs.close()
 		}
 	}()
+	if err := d.serve(b.ID); err != nil {
+		return nil, err
+	}
 	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil {
 		if _, over := d.finished(b); !over {
 			return nil, d.explain(b, err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func daemon(args []string) {
 	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
 		panic(err)
 	}
-	d, err := gvisor.New(gvisor.Config{Runsc: cfg.Runsc, Dir: cfg.Dir, Log: slog.New(slog.DiscardHandler)})
+	d, err := gvisor.New(gvisor.Config{Runsc: cfg.Runsc, Dir: cfg.Dir, Network: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err)
 	}
@@ -40,6 +41,9 @@ func daemon(args []string) {
 	for i, spec := range cfg.Specs {
 		p, err := d.Prepare(ctx, spec)
 		if err != nil {
+			panic(err)
+		}
+		if err := d.Connect(spec.ID, drivertest.Gate("first", place)); err != nil {
 			panic(err)
 		}
 		inst, err := p.Restore(ctx, spec.Limits)
@@ -71,7 +75,7 @@ func TestDaemonKilledAnywhere(t *testing.T) {
 		points = 8
 	}
 	for i := range points {
-		f, d := startDaemon(t, w)
+		f, d, _ := startDaemon(t, w)
 		time.Sleep(time.Duration(i) * 1100 * time.Millisecond / time.Duration(points))
 		d.kill()
 		// The commands of runsc that the daemon had started go on. A sweep must
@@ -86,15 +90,28 @@ func TestDaemonKilledAnywhere(t *testing.T) {
 	}
 }
 
-// TestDaemonKilledAndReplaced has the next daemon take over what runs.
+// place is an address of documentation.
+const place = "192.0.2.7:80"
+
+// TestDaemonKilledAndReplaced has the next daemon take over what runs. What was
+// connected through the last one hears that it is not, though it only waits.
 func TestDaemonKilledAndReplaced(t *testing.T) {
 	ctx := context.Background()
-	f, d := startDaemon(t, theWorld(t))
+	f, d, links := startDaemon(t, theWorld(t))
 	for {
 		line := d.line(t)
 		if line == "done" {
 			break
 		}
+	}
+	guests := map[string]*drivertest.Guest{"t0000": links["t0000"].Accept(t), "t0003": links["t0003"].Accept(t)}
+	guests["t0003"] = links["t0003"].Accept(t) // it was saved meanwhile
+	for _, g := range guests {
+		g.Do(t, drivertest.Call{Do: "dial", Path: "a", Text: place})
+		if got := g.Do(t, drivertest.Call{Do: "receive", Path: "a", N: 5}); got != "first" {
+			t.Errorf("connected, it hears %q", got)
+		}
+		g.Tell(t, drivertest.Call{Do: "receive", Path: "a", N: 1})
 	}
 	d.kill()
 	next := f.Reopen(t)
@@ -105,6 +122,20 @@ func TestDaemonKilledAndReplaced(t *testing.T) {
 		}
 		if s, err := inst.Stats(ctx); err != nil || s.PIDs == 0 {
 			t.Errorf("%s uses %+v, %v", id, s, err)
+		}
+		g := guests[id]
+		if err := g.Failed(t); err == nil || !strings.Contains(err.Error(), "reset by peer") {
+			t.Errorf("%s: a connection through the last daemon: %v", id, err)
+		}
+		if _, err := g.Try(drivertest.Call{Do: "dial", Path: "b", Text: place}); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s: before there is a gate: %v", id, err)
+		}
+		if err := next.(driver.Networker).Connect(id, drivertest.Gate("second", place)); err != nil {
+			t.Fatal(err)
+		}
+		g.Do(t, drivertest.Call{Do: "dial", Path: "b", Text: place})
+		if got := g.Do(t, drivertest.Call{Do: "receive", Path: "b", N: 6}); got != "second" {
+			t.Errorf("connected again, it hears %q", got)
 		}
 		if err := inst.Stop(ctx); err != nil {
 			t.Error(err)
@@ -125,17 +156,17 @@ type daemonProcess struct {
 }
 
 // startDaemon starts one, in the folder of a fixture that will look after it.
-func startDaemon(t *testing.T, w world) (*fixture, *daemonProcess) {
+func startDaemon(t *testing.T, w world) (*fixture, *daemonProcess, map[string]*drivertest.Link) {
 	t.Helper()
 	f := newFixture(t)
 	dir := drivertest.Dir(t)
-	cfg := daemonConfig{Runsc: w.runsc, Dir: f.dir, Snapshots: dir}
+	cfg, links := daemonConfig{Runsc: w.runsc, Dir: f.dir, Snapshots: dir}, map[string]*drivertest.Link{}
 	for n := range 4 {
 		s := f.Spec
 		s.ID = fmt.Sprintf("t%04d", n)
 		s.Hostname = s.ID
 		s.LinkDir = filepath.Join(dir, "link-"+s.ID)
-		drivertest.Listen(t, s.LinkDir)
+		links[s.ID] = drivertest.Listen(t, s.LinkDir)
 		cfg.Specs = append(cfg.Specs, s)
 	}
 	arg, err := json.Marshal(cfg)
@@ -156,7 +187,7 @@ func startDaemon(t *testing.T, w world) (*fixture, *daemonProcess) {
 	if line := d.line(t); line != "up" {
 		t.Fatalf("the daemon says %q", line)
 	}
-	return f, d
+	return f, d, links
 }
 
 func (d *daemonProcess) line(t *testing.T) string {

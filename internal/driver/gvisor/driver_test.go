@@ -49,9 +49,12 @@ func newFixture(t *testing.T) *fixture {
 		Boot: func(t *testing.T) driver.BootSpec {
 			return driver.BootSpec{Spec: driver.Spec{Rootfs: makeRootfs(t, drivertest.Dir(t)), Programs: w.programs, DiskMB: diskMB}}
 		},
-		Talks:     true,
-		Kill:      f.kill,
-		Reopen:    func(t *testing.T) driver.Driver { return f.open(t) },
+		Talks: true,
+		Kill:  f.kill,
+		Reopen: func(t *testing.T) driver.Driver {
+			_ = f.Driver.(*gvisor.Driver).Close() // as the end of its process would
+			return f.open(t)
+		},
 		Leftovers: f.leftovers,
 	}
 	t.Cleanup(func() { // of tests that failed
@@ -64,7 +67,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) open(t *testing.T) *gvisor.Driver {
 	t.Helper()
-	d, err := gvisor.New(gvisor.Config{Runsc: theWorld(t).runsc, Dir: f.dir, Log: slog.New(slog.DiscardHandler)})
+	d, err := gvisor.New(gvisor.Config{Runsc: theWorld(t).runsc, Dir: f.dir, Network: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

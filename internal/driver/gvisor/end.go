@@ -33,7 +33,7 @@ func (d *Driver) clear(ctx context.Context, id string) error {
 			return fmt.Errorf("stop sandbox %s: %w", id, err)
 		}
 	}
-	err := errors.Join(d.cgroups.remove(ctx, id), d.removeState(id))
+	err := errors.Join(d.hangUp(id), d.cgroups.remove(ctx, id), d.removeState(id))
 	d.reapOrphans()
 	if e := os.RemoveAll(filepath.Join(d.sandboxes(), id)); e != nil {
 		err = errors.Join(err, e)
@@ -111,6 +111,7 @@ func (d *Driver) Adopt(ctx context.Context, id string) (driver.Instance, error) 
 	case err == nil:
 		var procs *pair
 		if procs, err = d.open(b); err == nil {
+			d.reach(ctx, b)
 			return d.watch(b, procs), nil
 		}
 	default: // a file that cannot be read describes nothing that can be kept

@@ -35,6 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/netns"
 )
 
 // A file that belongs to id n inside a sandbox belongs to IDBase + n on the
@@ -48,10 +49,13 @@ const (
 
 // Config is what the driver needs to know.
 type Config struct {
-	Runsc  string       // path of the runsc program
-	Dir    string       // absolute path of a folder that is this driver's alone; made if missing
-	Starts int          // how many sandboxes may be starting at once; 0: one a core, at least 2
-	Log    *slog.Logger // nil: slog.Default()
+	Runsc string // path of the runsc program
+	Dir   string // absolute path of a folder that is this driver's alone; made if missing
+	// Network gives each sandbox an interface whose other end is in this process;
+	// without it there is loopback alone.
+	Network bool
+	Starts  int          // how many sandboxes may be starting at once; 0: one a core, at least 2
+	Log     *slog.Logger // nil: slog.Default()
 }
 
 // Driver makes sandboxes with gVisor. It is safe for use by many at once.
@@ -68,7 +72,9 @@ type Driver struct {
 	mu    sync.Mutex
 	boxes map[string]*sync.Mutex // one lock an id, held by what makes or ends it
 	live  map[string]*Instance
+	links map[string]*uplink
 
+	nets   *netns.Pool // nil: no networks
 	intact intact
 
 	spawn sync.Mutex       // held while a command starts, so that no reaper can miss it in own
@@ -86,6 +92,7 @@ var (
 	_ driver.Restorer      = (*Driver)(nil)
 	_ driver.RootOwner     = (*Driver)(nil)
 	_ driver.Fingerprinter = (*Driver)(nil)
+	_ driver.Networker     = (*Driver)(nil)
 )
 
 // New makes the driver and its folder; Close ends it, not the sandboxes. The calling process becomes the reaper
@@ -116,8 +123,12 @@ func New(cfg Config) (*Driver, error) {
 		restores: make(chan struct{}, cfg.Starts),
 		boxes:    map[string]*sync.Mutex{},
 		live:     map[string]*Instance{},
+		links:    map[string]*uplink{},
 		own:      map[int]struct{}{},
 		closed:   make(chan struct{}),
+	}
+	if cfg.Network {
+		d.nets = netns.NewPool(readyNetworks, cfg.Log)
 	}
 	for _, dir := range []string{d.dir, d.root(), d.sandboxes()} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {

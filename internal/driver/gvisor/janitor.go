@@ -1,8 +1,11 @@
 package gvisor
 
 import (
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,10 +32,23 @@ func (d *Driver) janitor() {
 	}
 }
 
-// Close ends what works in the background. Sandboxes go on.
+// Close ends what works in the background. Sandboxes go on, and their
+// connections are reset: what was at the other end of them goes.
 func (d *Driver) Close() error {
-	d.closing.Do(func() { close(d.closed) })
-	return nil
+	var err error
+	d.closing.Do(func() {
+		close(d.closed)
+		d.mu.Lock()
+		ids := slices.Collect(maps.Keys(d.links))
+		d.mu.Unlock()
+		for _, id := range ids {
+			err = errors.Join(err, d.hangUp(id))
+		}
+		if d.nets != nil {
+			err = errors.Join(err, d.nets.Close())
+		}
+	})
+	return err
 }
 
 // trimLogs empties logs that have grown too long. Their writers append.

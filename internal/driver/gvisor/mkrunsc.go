@@ -159,6 +159,7 @@ var additions = map[string]string{
 	"added/boot.go":    "runsc/boot",
 	"added/kernel.go":  "pkg/sentry/kernel",
 	"added/overlay.go": "pkg/sentry/fsimpl/overlay",
+	"added/tcp.go":     "pkg/tcpip/transport/tcp",
 	"added/tmpfs.go":   "pkg/sentry/fsimpl/tmpfs",
 }
 

@@ -39,12 +39,16 @@ func (d *Driver) flags(b *box) []string {
 			overlay += fmt.Sprintf(",size=%dM", b.DiskMB)
 		}
 	}
+	network := "none" // but a loopback
+	if b.Network {
+		network = "sandbox" // what the namespace has
+	}
 	return []string{
 		"--root=" + d.root(),
 		"--log=" + b.log("runsc.log"),
 		"--debug-log=" + b.log("%COMMAND%.log"),
 		"--panic-log=" + b.log("panic.log"),
-		"--network=none",
+		"--network=" + network,
 		"--host-uds=open",
 		"--overlay2=" + overlay,
 		"--gofer-network-namespace=new", // the default pins one with a mount that would stay behind

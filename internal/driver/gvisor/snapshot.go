@@ -190,7 +190,7 @@ func (d *Driver) Fingerprint(context.Context) (string, error) {
 	if err != nil {
 		return "", d.broken(err)
 	}
-	fixed := d.spec(driver.BootSpec{})
+	fixed := d.spec(driver.BootSpec{}, "")
 	fixed.Linux.CgroupsPath = ""
 	data, err := json.Marshal(fixed)
 	if err != nil {

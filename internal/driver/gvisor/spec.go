@@ -38,8 +38,9 @@ const shmBytes = 1 << 30
 
 // spec is the OCI description of a sandbox. runsc refuses to restore a snapshot
 // under a description that differs in more than host name, limits, cgroup and
-// the sources of mounts, so everything else here is the same for all.
-func (d *Driver) spec(s driver.BootSpec) *specs.Spec {
+// the sources of mounts and the path of the network namespace, so everything else
+// here is the same for all. An empty path means a new namespace.
+func (d *Driver) spec(s driver.BootSpec, netns string) *specs.Spec {
 	argv := s.Argv
 	if len(argv) == 0 {
 		argv = []string{guestapi.ProgramDir + "/guest"}
@@ -83,7 +84,7 @@ func (d *Driver) spec(s driver.BootSpec) *specs.Spec {
 			GIDMappings: ids,
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.UserNamespace}, {Type: specs.MountNamespace}, {Type: specs.PIDNamespace},
-				{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.NetworkNamespace, Path: netns}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 			},
 		},
 	}
@@ -94,8 +95,8 @@ func bind(from, to string) specs.Mount {
 }
 
 // writeSpec puts the description where runsc looks for it.
-func (d *Driver) writeSpec(b *box, s driver.BootSpec) error {
-	data, err := json.MarshalIndent(d.spec(s), "", " ")
+func (d *Driver) writeSpec(b *box, s driver.BootSpec, netns string) error {
+	data, err := json.MarshalIndent(d.spec(s, netns), "", " ")
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,10 @@ package main
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -40,7 +42,11 @@ type answer struct {
 var (
 	kept    = map[string]string{} // what "keep" put there: memory that a snapshot must hold
 	ballast [][]byte
+	conns   = map[string]net.Conn{} // what "dial" opened
 )
+
+// networkTime is far above what anything takes on a link that ends in the host.
+const networkTime = 10 * time.Second
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "sleep" {
@@ -188,6 +194,54 @@ func do(c call) (string, error) {
 			return "", err
 		}
 		return "", l.Close()
+	case "interfaces":
+		all, err := net.Interfaces()
+		var out []string
+		for _, i := range all {
+			addrs, _ := i.Addrs()
+			out = append(out, fmt.Sprint(i.Name, addrs))
+		}
+		return strings.Join(out, " "), err
+	case "dial":
+		conn, err := net.DialTimeout("tcp", c.Text, networkTime)
+		if err == nil {
+			conns[c.Path] = conn
+		}
+		return "", err
+	case "send":
+		_, err := conns[c.Path].Write([]byte(c.Text))
+		return "", err
+	case "receive": // n bytes
+		data := make([]byte, c.N)
+		_ = conns[c.Path].SetReadDeadline(time.Now().Add(networkTime))
+		_, err := io.ReadFull(conns[c.Path], data)
+		return string(data), err
+	case "pull": // n MB from a server that sends, and how many nanoseconds that took
+		return transfer(c, func(conn net.Conn, block []byte) error {
+			_, err := io.ReadFull(conn, block)
+			return err
+		})
+	case "push": // n MB to one that takes, and answers at the end
+		return transfer(c, func(conn net.Conn, block []byte) error {
+			_, err := conn.Write(block)
+			return err
+		})
+	case "connects": // n connections, one after the other, each for one byte back
+		began := time.Now()
+		for range c.N {
+			conn, err := net.Dial("tcp", c.Text)
+			if err != nil {
+				return "", err
+			}
+			_, err = io.ReadFull(conn, make([]byte, 1))
+			_ = conn.Close()
+			if err != nil {
+				return "", err
+			}
+		}
+		return strconv.FormatInt(int64(time.Since(began)), 10), nil
+	case "ask": // with one datagram, hexadecimal both ways
+		return ask(c.Path, c.Text)
 	case "setuid":
 		return "", syscall.Setuid(c.N)
 	case "spin": // for n milliseconds
@@ -200,6 +254,45 @@ func do(c call) (string, error) {
 		return "", syscall.Sethostname([]byte(c.Text))
 	}
 	return "", fmt.Errorf("cannot do %q", c.Do)
+}
+
+func transfer(c call, block func(net.Conn, []byte) error) (string, error) {
+	conn, err := net.Dial("tcp", c.Text)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	data := make([]byte, 1<<20)
+	began := time.Now()
+	for range c.N {
+		if err := block(conn, data); err != nil {
+			return "", err
+		}
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		return "", err
+	}
+	_, err = io.Copy(io.Discard, conn)
+	return strconv.FormatInt(int64(time.Since(began)), 10), err
+}
+
+func ask(address, question string) (string, error) {
+	conn, err := net.Dial("udp", address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	data, err := hex.DecodeString(question)
+	if err != nil {
+		return "", err
+	}
+	_ = conn.SetDeadline(time.Now().Add(networkTime))
+	if _, err := conn.Write(data); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 64<<10)
+	n, err := conn.Read(answer)
+	return hex.EncodeToString(answer[:n]), err
 }
 
 // dropCapability gives a capability up for good.

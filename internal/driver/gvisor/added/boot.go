@@ -8,8 +8,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/overlay"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/tmpfs"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/socket/netstack"
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
 // LimitsArgs are the limits that the sentry holds itself; 0 leaves one as it is.
@@ -61,6 +63,21 @@ func (cm *containerManager) Use(_ *struct{}, out *UseResult) error {
 		out.DiskBytes += used
 		out.DiskLimit += limit
 		out.DiskRefused += refused
+	}
+	return nil
+}
+
+// ResetConnections ends all connections that lead out of the sandbox, because
+// what was at the other end of its link is gone, and says how many there were.
+func (cm *containerManager) ResetConnections(_ *struct{}, n *int) error {
+	s, ok := cm.l.k.RootNetworkNamespace().Stack().(*netstack.Stack)
+	if !ok {
+		return nil
+	}
+	for _, ep := range s.Stack.RegisteredEndpoints() {
+		if t, ok := ep.(*tcp.Endpoint); ok && t.Lose() {
+			*n++
+		}
 	}
 	return nil
 }
