@@ -184,6 +184,9 @@ var edits = []edit{
 		"\t\tif fs.maxSizeInPages <= pagesUsed {\n\t\t\treturn false\n", "\t\tif fs.maxSizeInPages <= pagesUsed {\n\t\t\tfs.refused.Add(1)\n\t\t\treturn false\n"},
 	{"pkg/sentry/fsimpl/tmpfs/filesystem.go",
 		"\t\tif pagesFree < pagesInc {\n\t\t\treturn false\n", "\t\tif pagesFree < pagesInc {\n\t\t\tfs.refused.Add(1)\n\t\t\treturn false\n"},
+	// A packet socket is made part of a group of one, which hands it all packets as
+	// before, and for which the host's kernel waits until no processor looks at it.
+	{"runsc/boot/controller.go", "\t\t\tif isPacket {\n", "\t\t\tif isPacket && link.NumChannels > 1 {\n"},
 	// So are processes that the limit of processes refuses.
 	{"pkg/sentry/kernel/kernel.go",
 		"\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\treturn linuxerr.EAGAIN\n", "\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\ttasksRefused.Add(1)\n\t\treturn linuxerr.EAGAIN\n"},
