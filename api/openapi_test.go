@@ -179,7 +179,7 @@ func params(doc, item, op object) (list []object) {
 // What has a schema by another name, or none.
 var (
 	ofHTTP = map[string]string{ // Go type of internal/httpapi → schema
-		"wsRequest": "ExecSocketRequest", "wsOutput": "ExecSocketOutput", "wsEnd": "ExecSocketEnd", "chunkData": "ChunkEvent", "exitData": "ExecExitEvent", "startedData": "StartedEvent",
+		"wsRequest": "ExecSocketRequest", "wsOutput": "ExecSocketOutput", "wsEnd": "ExecSocketEnd", "ptySaid": "TerminalRequest", "ptyNumber": "TerminalNumber", "ptyGap": "TerminalGap", "ptyExit": "TerminalExit", "ptyError": "TerminalError", "chunkData": "ChunkEvent", "exitData": "ExecExitEvent", "startedData": "StartedEvent",
 		"textData": "OutputEvent", "resultData": "ResultEvent", "promptData": "InputRequestEvent", "gapData": "GapEvent", "endData": "EndEvent",
 	}
 	notSent = []string{"Event"} // the server takes events apart: see the schemas above

@@ -55,6 +55,15 @@ type StartProcessRequest struct {
 	Tag       string            `json:"tag,omitempty"`        // a name of the client's, unique while it runs
 	TimeoutMS int64             `json:"timeout_ms,omitempty"` // 0: none
 	Stdin     bool              `json:"stdin,omitempty"`      // keep standard input open for writing
+	PTY       *PTY              `json:"pty,omitempty"`        // give it a terminal of this size
+}
+
+// PTY is the size of a terminal. What a process with a terminal writes is all
+// stdout, and what is written to its standard input is typed. The body of POST
+// …/processes/{pid}/resize.
+type PTY struct {
+	Rows int `json:"rows,omitempty"` // 1 to 1000; 24 when missing
+	Cols int `json:"cols,omitempty"` // 1 to 1000; 80 when missing
 }
 
 // Process describes a process that was started through the API.
@@ -66,6 +75,8 @@ type Process struct {
 	User      string     `json:"user"`
 	StartedAt time.Time  `json:"started_at"`
 	Running   bool       `json:"running"`
+	PTY       *PTY       `json:"pty,omitempty"`        // the size of its terminal, if it has one
+	LastEvent int64      `json:"last_event,omitempty"` // number of the newest event of its output
 	Exit      *Exit      `json:"exit,omitempty"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -20,6 +21,8 @@ type sandboxExecCmd struct {
 	Env     map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
 	User    string            `help:"Name or uid to run as: root when nothing is said." placeholder:"USER"`
 	Stdin   bool              `short:"i" help:"Pass standard input on from a terminal, too, and with --json. From a pipe or a file it is anyway."`
+	TTY     bool              `short:"t" name:"tty" help:"Give it a terminal, which this one is at; as in exec -it ID bash."`
+	Keys    string            `name:"detach-keys" default:"ctrl-p,ctrl-q" help:"With -t: keys that leave the command running." placeholder:"KEYS"`
 }
 
 const (
@@ -44,7 +47,13 @@ func (c *sandboxExecCmd) Run(a *app) error {
 		return err
 	}
 	if a.flags.JSON && !c.Detach {
+		if c.TTY {
+			return usageError{errors.New("-t is for people: leave it out with --json")}
+		}
 		return c.whole(a, sb, cmd)
+	}
+	if c.TTY && !c.Detach {
+		return c.onTerminal(a, sb, cmd)
 	}
 	input := c.Stdin || !a.InTerm
 	o := pandastack.StartOptions{CWD: c.CWD, Envs: c.Env, User: c.User, Stdin: input && !c.Detach}
@@ -53,6 +62,9 @@ func (c *sandboxExecCmd) Run(a *app) error {
 		o.TimeoutSeconds = *c.Timeout
 	case !c.Detach:
 		o.TimeoutSeconds = execTimeout
+	}
+	if c.TTY {
+		o.PTY = new(a.size())
 	}
 	p, err := sb.Start(a.ctx, cmd, o)
 	if err != nil {
@@ -66,12 +78,57 @@ func (c *sandboxExecCmd) Run(a *app) error {
 		return nil
 	}
 	err = a.follow(p, 0, o.Stdin)
-	if a.ctx.Err() != nil { // interrupted: the command goes with its caller
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), killTime)
-		defer cancel()
-		err = errors.Join(err, p.Kill(ctx))
+	if a.ctx.Err() != nil {
+		err = a.killed(p, err)
 	}
 	return err
+}
+
+// killed ends a command with its caller, who was interrupted.
+func (a *app) killed(p *pandastack.Process, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), killTime)
+	defer cancel()
+	return errors.Join(err, p.Kill(ctx))
+}
+
+// onTerminal runs the command on a terminal that this one is at.
+func (c *sandboxExecCmd) onTerminal(a *app, sb *pandastack.Sandbox, cmd api.Command) error {
+	if !a.InTerm || !a.Terminal {
+		return usageError{errors.New("-t needs a terminal for input and output: leave it out to pipe them")}
+	}
+	keys, err := parseKeys(c.Keys)
+	if err != nil {
+		return err
+	}
+	o := pandastack.StartOptions{CWD: c.CWD, Envs: a.terminalEnv(c.Env), User: c.User, PTY: new(a.size())}
+	if c.Timeout != nil {
+		o.TimeoutSeconds = *c.Timeout
+	}
+	p, err := sb.Start(a.ctx, cmd, o)
+	if err != nil {
+		return err
+	}
+	err = a.attend(p, keys)
+	switch {
+	case errors.Is(err, errDetached):
+		a.say("detached: process %d goes on. Back to it: pandastack sandbox attach %s %d", p.PID, sb.ID, p.PID)
+		return nil
+	case errors.Is(err, context.Canceled): // by a signal to us: keys go to the command
+		return a.killed(p, err)
+	}
+	return err
+}
+
+// terminalEnv says what kind of terminal this is, unless that is said already.
+func (a *app) terminalEnv(env map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, name := range []string{"TERM", "COLORTERM"} {
+		if v, ok := a.env(name); ok && v != "" && v != "dumb" {
+			all[name] = v
+		}
+	}
+	maps.Copy(all, env)
+	return all
 }
 
 // follow shows a process's output and passes input on, and fails with its exit
@@ -100,6 +157,11 @@ func (a *app) follow(p *pandastack.Process, after int64, input bool) error {
 		}
 		a.say("%d bytes of output are missing, for they came faster than they were read%s", n, where)
 	}
+	return a.ended(x)
+}
+
+// ended gives the exit code of a process, and says what ended it.
+func (a *app) ended(x api.Exit) error {
 	switch {
 	case x.Reason == api.ReasonTimeout:
 		return &pandastack.Error{

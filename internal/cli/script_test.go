@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"ready":  ready,
 			"status": status,
-			"term":   term,
+			"term":   stop,
 		},
 	})
 }
@@ -98,8 +98,9 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// term DATADIR tells the daemon of a data directory to stop.
-func term(ts *testscript.TestScript, neg bool, args []string) {
+// stop is the command term DATADIR: it tells the daemon of a data directory to
+// stop.
+func stop(ts *testscript.TestScript, neg bool, args []string) {
 	for _, cmd := range ts.BackgroundCmds() {
 		if slices.Contains(cmd.Args, args[0]) && cmd.ProcessState == nil {
 			ts.Check(cmd.Process.Signal(syscall.SIGTERM))

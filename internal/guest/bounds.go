@@ -81,6 +81,14 @@ func checkProcess(p *api.Process) error {
 	p.Tag = cut(p.Tag, maxName)
 	p.CWD = cut(p.CWD, maxPath)
 	p.User = plain(p.User, maxName)
+	p.LastEvent = atLeast0(p.LastEvent)
+	if p.PTY != nil {
+		size, err := guestapi.CheckPTY(*p.PTY)
+		if err != nil {
+			return err
+		}
+		p.PTY = &size
+	}
 	if p.Exit != nil {
 		checkExit(p.Exit)
 	}

@@ -32,7 +32,23 @@ func (c *Client) Processes(ctx context.Context) ([]api.Process, error) {
 
 // StartProcess starts a process and returns at once.
 func (c *Client) StartProcess(ctx context.Context, req guestapi.StartProcess) (api.Process, error) {
+	if req.PTY != nil {
+		if err := c.needs(terminals, "give a process a terminal"); err != nil {
+			return api.Process{}, err
+		}
+	}
 	return c.oneProcess(ctx, call{method: http.MethodPost, path: "/processes", json: req})
+}
+
+// terminals is the version of the protocol that brought them.
+const terminals = 4
+
+// ResizeProcess sets the size of a process's terminal.
+func (c *Client) ResizeProcess(ctx context.Context, pid int, size api.PTY) error {
+	if err := c.needs(terminals, "resize a terminal"); err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: http.MethodPost, path: processPath(pid, "/resize"), json: size}, nil)
 }
 
 // Process describes a process.
@@ -68,7 +84,7 @@ func (c *Client) WriteStdin(ctx context.Context, pid int, r io.Reader) error {
 	return err
 }
 
-// CloseStdin ends the standard input of a process.
+// CloseStdin ends the standard input of a process; to a terminal it is a Ctrl-D.
 func (c *Client) CloseStdin(ctx context.Context, pid int) error {
 	return c.do(ctx, call{method: http.MethodPost, path: processPath(pid, "/stdin/close")}, nil)
 }

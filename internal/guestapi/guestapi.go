@@ -28,6 +28,7 @@
 //	POST   /processes/{pid}/stdin                    raw bytes appended to standard input
 //	POST   /processes/{pid}/stdin/close              204
 //	POST   /processes/{pid}/signal                   api.SignalRequest, to the whole group
+//	POST   /processes/{pid}/resize                   api.PTY → 204; of its terminal
 //	DELETE /processes/{pid}                          kill the session
 //	GET    /files?path=                              bytes; Range is honoured
 //	PUT    /files?path=&mode=0644&append=1           bytes → api.WriteResult; atomic unless appended, parents are made
@@ -49,6 +50,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // Versions of this protocol. Protocol is the newest; a peer that speaks nothing
@@ -59,8 +61,9 @@ import (
 //	1  as it began
 //	2  GET /log; X-Request-Id on every call, which the agent logs
 //	3  GET /ports, POST /flows
+//	4  terminals: StartProcess.PTY and POST /processes/{pid}/resize; LastEvent of a process
 const (
-	Protocol       = 3
+	Protocol       = 4
 	OldestProtocol = 1
 )
 
@@ -237,4 +240,30 @@ type StartProcess struct {
 	Stdin     bool              `json:"stdin,omitempty"`   // keep it open
 	Input     []byte            `json:"input,omitempty"`   // written to standard input, then closed unless Stdin
 	Command   api.Command       `json:"command,omitempty"` // as the client gave it, for lists
+	PTY       *api.PTY          `json:"pty,omitempty"`     // a terminal of this size instead of pipes
+}
+
+// Sizes of terminals.
+const (
+	DefaultRows = 24
+	DefaultCols = 80
+	MaxRows     = 1000
+	MaxCols     = 1000
+)
+
+// CheckPTY gives the size of a terminal with its defaults filled in.
+func CheckPTY(size api.PTY) (api.PTY, error) {
+	for _, side := range []struct {
+		name      string
+		n         *int
+		def, most int
+	}{{"rows", &size.Rows, DefaultRows, MaxRows}, {"cols", &size.Cols, DefaultCols, MaxCols}} {
+		if *side.n == 0 {
+			*side.n = side.def
+		}
+		if *side.n < 1 || *side.n > side.most {
+			return size, fault.InvalidField(side.name, "%s must be between 1 and %d, but is %d", side.name, side.most, *side.n)
+		}
+	}
+	return size, nil
 }

@@ -45,11 +45,25 @@ func (e *environment) forUser(u child.User, extra map[string]string) map[string]
 		"PAGER":           "cat", // nobody is there to turn the pages
 		"DEBIAN_FRONTEND": "noninteractive",
 	}
+	e.add(env, extra)
+	return env
+}
+
+// forTerminal makes that of a process with a terminal, where somebody can turn
+// pages and answer questions.
+func (e *environment) forTerminal(u child.User, extra map[string]string) map[string]string {
+	env := e.forUser(u, nil)
+	delete(env, "PAGER")
+	delete(env, "DEBIAN_FRONTEND")
+	e.add(env, extra)
+	return env
+}
+
+func (e *environment) add(env, extra map[string]string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	maps.Copy(env, e.assigned)
 	maps.Copy(env, extra)
-	return env
 }
 
 func environ(env map[string]string) []string {

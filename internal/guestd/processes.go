@@ -50,6 +50,7 @@ type process struct {
 	log   *eventlog.Log
 	out   *child.Outputs
 	stdin *stdin
+	term  *child.Terminal // nil without one
 
 	mu    sync.Mutex
 	info  api.Process
@@ -93,6 +94,13 @@ func (ps *processes) start(req guestapi.StartProcess) (*process, error) {
 	if p.info.Cmd.IsZero() {
 		p.info.Cmd = api.Command{Argv: req.Argv}
 	}
+	if req.PTY != nil {
+		size, err := guestapi.CheckPTY(*req.PTY)
+		if err != nil {
+			return nil, err
+		}
+		p.info.PTY = &size
+	}
 	p.log = eventlog.New(eventlog.Options{
 		Head: guestapi.KeepHead, Tail: guestapi.KeepTail,
 		Spill: &eventlog.Spill{
@@ -109,7 +117,7 @@ func (ps *processes) start(req guestapi.StartProcess) (*process, error) {
 		go func() {
 			_ = p.stdin.write(bytes.NewReader(req.Input), nil) // a program need not read its input
 			if !req.Stdin {
-				p.stdin.close()
+				_ = p.stdin.close(nil) // nor mind its end
 			}
 		}()
 	}
@@ -152,6 +160,9 @@ func (ps *processes) prepare(req guestapi.StartProcess) (child.Spec, error) {
 		return spec, err
 	}
 	env := ps.env.forUser(user, req.Envs)
+	if req.PTY != nil {
+		env = ps.env.forTerminal(user, req.Envs)
+	}
 	path, err := lookPath(req.Argv[0], env["PATH"], cwd)
 	if err != nil {
 		return spec, err
@@ -227,8 +238,20 @@ func startError(err error, req guestapi.StartProcess, spec child.Spec) error {
 	return fmt.Errorf("start %s: %w", req.Argv[0], err)
 }
 
-// spawn starts the process with its pipes.
+// spawn starts the process with its terminal or its pipes.
 func (ps *processes) spawn(p *process, spec child.Spec, keepInput bool) error {
+	if size := p.info.PTY; size != nil {
+		term, end, err := child.NewTerminal(uint16(size.Rows), uint16(size.Cols), spec.User, p.log.Output)
+		if err != nil {
+			return err
+		}
+		p.term, p.out, p.stdin = term, term.Outputs, newStdin(term.Input)
+		p.stdin.terminal = true
+		spec.Files, spec.Terminal = []*os.File{end, end, end}, true
+		err = ps.launch(p, spec)
+		_ = end.Close()
+		return err
+	}
 	out, ends, err := child.NewOutputs(p.log.Output)
 	if err != nil {
 		return err
@@ -240,13 +263,18 @@ func (ps *processes) spawn(p *process, spec child.Spec, keepInput bool) error {
 	}
 	p.out, p.stdin = out, newStdin(input)
 	spec.Files = []*os.File{in, ends[0], ends[1]}
-	p.child, err = ps.cfg.Reaper.Start(spec)
+	err = ps.launch(p, spec)
 	for _, f := range spec.Files {
 		_ = f.Close()
 	}
+	return err
+}
+
+func (ps *processes) launch(p *process, spec child.Spec) (err error) {
+	p.child, err = ps.cfg.Reaper.Start(spec)
 	if err != nil {
-		out.Close()
-		p.stdin.close()
+		p.out.Close()
+		p.stdin.end()
 		return err
 	}
 	p.info.PID, p.stdin.pid, p.stdin.done = p.child.PID, p.child.PID, p.child.Done()
@@ -291,7 +319,10 @@ func (ps *processes) supervise(p *process, timeout time.Duration) {
 	p.out.Drain()
 	p.out.Unlock()
 
-	p.stdin.close()
+	p.stdin.end()
+	if p.term != nil {
+		p.out.Close() // which hangs up on those that were left behind
+	}
 
 	now := time.Now().UTC()
 	exit := exitOf(p.child.Status(), p.why())
@@ -401,9 +432,36 @@ func (ps *processes) killAll() {
 }
 
 func (p *process) snapshot() api.Process {
+	last, _ := p.log.Last()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.info
+	info := p.info
+	info.LastEvent = last
+	return info
+}
+
+// resize sets the size of the terminal.
+func (p *process) resize(size api.PTY) error {
+	if p.term == nil {
+		return fault.New(api.CodeConflict, "process %d has no terminal", p.child.PID).WithHint("start it with pty")
+	}
+	size, err := guestapi.CheckPTY(size)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.info.Running {
+		return fault.New(api.CodeConflict, "process %d has ended", p.child.PID)
+	}
+	if err := p.term.Resize(uint16(size.Rows), uint16(size.Cols)); err != nil {
+		if errors.Is(err, os.ErrClosed) { // it ends at this moment
+			return fault.New(api.CodeConflict, "process %d has ended", p.child.PID)
+		}
+		return err
+	}
+	p.info.PTY = &size
+	return nil
 }
 
 func (p *process) setCause(cause string) {

@@ -61,9 +61,8 @@ func (a *Agent) writeStdin(w http.ResponseWriter, r *http.Request, p *process) e
 	return noContent(w, p.stdin.write(r.Body, r.Context().Done()))
 }
 
-func (a *Agent) closeStdin(w http.ResponseWriter, _ *http.Request, p *process) error {
-	p.stdin.close()
-	return noContent(w, nil)
+func (a *Agent) closeStdin(w http.ResponseWriter, r *http.Request, p *process) error {
+	return noContent(w, p.stdin.close(r.Context().Done()))
 }
 
 func (a *Agent) signalProcess(w http.ResponseWriter, r *http.Request, p *process) error {
@@ -80,6 +79,14 @@ func (a *Agent) signalProcess(w http.ResponseWriter, r *http.Request, p *process
 	}
 	p.signal(sig)
 	return noContent(w, nil)
+}
+
+func (a *Agent) resizeProcess(w http.ResponseWriter, r *http.Request, p *process) error {
+	var req api.PTY
+	if err := readJSON(w, r, &req); err != nil {
+		return err
+	}
+	return noContent(w, p.resize(req))
 }
 
 func (a *Agent) killProcess(w http.ResponseWriter, _ *http.Request, p *process) error {

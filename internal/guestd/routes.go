@@ -57,6 +57,9 @@ func (a *Agent) routes() http.Handler {
 	handle("POST /processes/{pid}/stdin", a.withProcess(a.writeStdin))
 	handle("POST /processes/{pid}/stdin/close", a.withProcess(a.closeStdin))
 	handle("POST /processes/{pid}/signal", a.withProcess(a.signalProcess))
+	if a.newest() >= 4 {
+		handle("POST /processes/{pid}/resize", a.withProcess(a.resizeProcess))
+	}
 	handle("DELETE /processes/{pid}", a.withProcess(a.killProcess))
 
 	handle("GET /files", withPath(a.readFile))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -15,9 +16,10 @@ import (
 // stdin is the standard input of a process, as it is written to. Writes take
 // turns and wait for the program to read; nobody else waits for them.
 type stdin struct {
-	pid  int
-	done <-chan struct{} // the process has ended
-	turn chan struct{}   // held by the one who writes
+	pid      int
+	done     <-chan struct{} // the process has ended
+	turn     chan struct{}   // held by the one who writes
+	terminal bool            // it is typed, and has no end but the terminal's
 
 	mu      sync.Mutex
 	f       *os.File // nil when there is none
@@ -68,7 +70,7 @@ func (s *stdin) write(r io.Reader, gone <-chan struct{}) error {
 		_ = s.f.SetWriteDeadline(time.Unix(1, 0))
 	}()
 	_, err := io.Copy(s.f, r)
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return s.unread(err)
 	}
 	return err
@@ -78,8 +80,21 @@ func (s *stdin) unread(err error) error {
 	return fault.Wrap(err, api.CodeConflict, "process %d no longer reads its standard input", s.pid)
 }
 
-// close ends the input after what is being written, and waits for nothing.
-func (s *stdin) close() {
+// endOfInput is what a terminal takes for the end of the input: Ctrl-D.
+const endOfInput = "\x04"
+
+// close says that there is no more input: a pipe ends after what is being
+// written, and a terminal gets a Ctrl-D and can be typed on after that.
+func (s *stdin) close(gone <-chan struct{}) error {
+	if s.terminal {
+		return s.write(strings.NewReader(endOfInput), gone)
+	}
+	s.end()
+	return nil
+}
+
+// end closes the input after what is being written, and waits for nothing.
+func (s *stdin) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

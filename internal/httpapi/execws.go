@@ -52,38 +52,60 @@ type (
 // execWS runs commands over one WebSocket, several at once. They end with the
 // connection.
 func (s *Server) execWS(w http.ResponseWriter, r *http.Request) error {
-	// Asked for first, so that a sandbox that is not there is an ordinary 404.
-	if _, done, err := s.Sandboxes.Guest(r.Context(), owner(r), r.PathValue("id")); err != nil {
+	if err := s.reachable(r); err != nil {
 		return err
-	} else {
-		done()
 	}
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return &withStatus{
-			fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("or use POST …/exec/stream"),
-			http.StatusUpgradeRequired, "Upgrade", "websocket",
-		}
-	}
-	conn, err := websocket.Accept(w, r, nil) // foreign origins were refused already
-	if err != nil {
-		stateOf(r.Context()).err = err // it has answered
-		return nil
+	conn, err := upgrade(w, r)
+	if conn == nil {
+		return err
 	}
 	conn.SetReadLimit(maxBody)
 	ctx, cancel := context.WithCancel(r.Context())
 	m := &wsMux{server: s, request: r, conn: conn, running: map[string]context.CancelCauseFunc{}}
 	var pings sync.WaitGroup
-	pings.Go(func() { m.ping(ctx) })
+	pings.Go(func() { ping(ctx, conn) })
 	stateOf(r.Context()).err = m.read(ctx)
 	cancel()
 	m.commands.Wait()
 	pings.Wait()
+	goodbye(r, conn)
+	return nil
+}
+
+// reachable asks for the guest first, so that a sandbox that is not there is an
+// ordinary 404 of a request for a WebSocket.
+func (s *Server) reachable(r *http.Request) error {
+	_, done, err := s.Sandboxes.Guest(r.Context(), owner(r), r.PathValue("id"))
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+// upgrade makes a WebSocket of a request. Without one and an error it has
+// answered already.
+func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return nil, &withStatus{
+			fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("commands run without one by POST …/exec/stream, terminals by POST …/processes"),
+			http.StatusUpgradeRequired, "Upgrade", "websocket",
+		}
+	}
+	conn, err := websocket.Accept(w, r, nil) // foreign origins were refused already
+	if err != nil {
+		stateOf(r.Context()).err = err
+		return nil, nil
+	}
+	return conn, nil
+}
+
+// goodbye ends a WebSocket, and says so when it is because the server stops.
+func goodbye(r *http.Request, conn *websocket.Conn) {
 	status, why := websocket.StatusNormalClosure, ""
 	if errors.Is(context.Cause(r.Context()), ErrStopping) {
 		status, why = websocket.StatusGoingAway, ErrStopping.Error()
 	}
 	_ = conn.Close(status, why) // it may be gone
-	return nil
 }
 
 // wsMux is the commands of one connection.
@@ -197,19 +219,26 @@ func (m *wsMux) fail(ctx context.Context, id string, err error) {
 	_ = m.send(ctx, wsEnd{ID: id, Error: body.Message, Code: body.Code, Hint: body.Hint, Field: body.Field})
 }
 
-// send writes one message. A client that does not read for long is cut off.
-func (m *wsMux) send(ctx context.Context, message any) error {
+func (m *wsMux) send(ctx context.Context, message any) error { return say(ctx, m.conn, message) }
+
+// say writes one message as JSON.
+func say(ctx context.Context, conn *websocket.Conn, message any) error {
 	raw, err := json.Marshal(message)
 	if err != nil {
 		return err
 	}
+	return write(ctx, conn, websocket.MessageText, raw)
+}
+
+// write writes one message. A client that does not read for long is cut off.
+func write(ctx context.Context, conn *websocket.Conn, kind websocket.MessageType, raw []byte) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamStall)
 	defer cancel()
-	return m.conn.Write(ctx, websocket.MessageText, raw)
+	return conn.Write(ctx, kind, raw)
 }
 
 // ping finds out about a client that is gone without a word.
-func (m *wsMux) ping(ctx context.Context) {
+func ping(ctx context.Context, conn *websocket.Conn) {
 	t := time.NewTicker(wsPing)
 	defer t.Stop()
 	for {
@@ -219,10 +248,10 @@ func (m *wsMux) ping(ctx context.Context) {
 		case <-t.C:
 		}
 		pong, cancel := context.WithTimeout(ctx, wsPing)
-		err := m.conn.Ping(pong)
+		err := conn.Ping(pong)
 		cancel()
 		if err != nil {
-			_ = m.conn.CloseNow() // which ends the reading
+			_ = conn.CloseNow() // which ends the reading
 			return
 		}
 	}

@@ -43,6 +43,13 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
 	if err := clientName("tag", req.Tag); err != nil {
 		return err
 	}
+	if req.PTY != nil {
+		size, err := guestapi.CheckPTY(*req.PTY)
+		if err != nil {
+			return err
+		}
+		req.PTY = &size
+	}
 	cwd := req.CWD
 	if cwd == "" {
 		cwd = guestapi.Workspace
@@ -51,7 +58,7 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
 	return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
 		p, err := g.StartProcess(ctx, guestapi.StartProcess{
 			Argv: req.Cmd.Args(), Command: req.Cmd, CWD: cwd, Envs: req.Envs, User: req.User,
-			Tag: req.Tag, TimeoutMS: req.TimeoutMS, Stdin: req.Stdin,
+			Tag: req.Tag, TimeoutMS: req.TimeoutMS, Stdin: req.Stdin, PTY: req.PTY,
 		})
 		if err != nil {
 			return err

@@ -76,6 +76,7 @@ var needs = map[string]auth.Scope{
 	"POST /v1/sandboxes/{id}/exec":        auth.Run,
 	"POST /v1/sandboxes/{id}/exec/stream": auth.Run,
 	"GET /v1/sandboxes/{id}/exec/ws":      auth.Run,
+	"GET /v1/sandboxes/{id}/exec/pty":     auth.Run,
 
 	"GET /v1/sandboxes/{id}/processes":                auth.Read,
 	"POST /v1/sandboxes/{id}/processes":               auth.Run,
@@ -85,6 +86,8 @@ var needs = map[string]auth.Scope{
 	"POST /v1/sandboxes/{id}/processes/{pid}/stdin":   auth.Run,
 	"DELETE /v1/sandboxes/{id}/processes/{pid}/stdin": auth.Run,
 	"POST /v1/sandboxes/{id}/processes/{pid}/signal":  auth.Run,
+	"POST /v1/sandboxes/{id}/processes/{pid}/resize":  auth.Run,
+	"GET /v1/sandboxes/{id}/processes/{pid}/attach":   auth.Run,
 
 	"GET /v1/sandboxes/{id}/fs":       auth.Read,
 	"POST /v1/sandboxes/{id}/fs":      auth.Run,

@@ -83,7 +83,7 @@ func TestMethodsThatOnlyLookNeedRead(t *testing.T) {
 		if need == anyone || need == auth.Admin {
 			continue
 		}
-		uses := strings.HasSuffix(pattern, "/ws") || strings.HasSuffix(pattern, "/connect") || strings.HasSuffix(pattern, proxyRoute)
+		uses := slices.ContainsFunc([]string{"/ws", "/pty", "/attach", "/connect", proxyRoute}, func(end string) bool { return strings.HasSuffix(pattern, end) })
 		if get := strings.HasPrefix(pattern, "GET ") && !uses; get != (need == auth.Read) { // a WebSocket begins as a GET
 			t.Errorf("%s needs %s", pattern, need)
 		}

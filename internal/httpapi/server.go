@@ -150,6 +150,7 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)
 	locked("GET /v1/sandboxes/{id}/exec/ws", s.execWS)
+	locked("GET /v1/sandboxes/{id}/exec/pty", s.execPTY)
 
 	locked("GET /v1/sandboxes/{id}/processes", s.listProcesses)
 	locked("POST /v1/sandboxes/{id}/processes", s.startProcess)
@@ -159,6 +160,8 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/processes/{pid}/stdin", ofProcess(s.writeStdin))
 	locked("DELETE /v1/sandboxes/{id}/processes/{pid}/stdin", ofProcess(s.closeStdin))
 	locked("POST /v1/sandboxes/{id}/processes/{pid}/signal", ofProcess(s.signalProcess))
+	locked("POST /v1/sandboxes/{id}/processes/{pid}/resize", ofProcess(s.resizeProcess))
+	locked("GET /v1/sandboxes/{id}/processes/{pid}/attach", ofProcess(s.attachProcess))
 
 	locked("GET /v1/sandboxes/{id}/fs", ofPath(s.readFile))
 	locked("PUT /v1/sandboxes/{id}/fs", s.writeFile)

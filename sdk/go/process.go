@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -21,8 +22,12 @@ type StartOptions struct {
 	Envs           map[string]string
 	User           string // name or uid
 	Tag            string // a name for lists, unique while it runs
-	Stdin          bool   // keep standard input open, for Process.Write
+	Stdin          bool   // keep standard input open, for WriteStdin and Feed
+	PTY            *PTY   // give it a terminal of this size, whose input is always open
 }
+
+// PTY is the size of a terminal. All that its process writes is stdout.
+type PTY = api.PTY
 
 // Process is a process in a sandbox. It lives there, whoever is connected.
 type Process struct {
@@ -35,7 +40,7 @@ type Process struct {
 // Start starts a command and returns at once.
 func (s *Sandbox) Start(ctx context.Context, cmd api.Command, o StartOptions) (*Process, error) {
 	req := api.StartProcessRequest{
-		Cmd: cmd, CWD: o.CWD, Envs: o.Envs, User: o.User, Tag: o.Tag, Stdin: o.Stdin, TimeoutMS: int64(o.TimeoutSeconds * 1000),
+		Cmd: cmd, CWD: o.CWD, Envs: o.Envs, User: o.User, Tag: o.Tag, Stdin: o.Stdin, PTY: o.PTY, TimeoutMS: int64(o.TimeoutSeconds * 1000),
 	}
 	if o.TimeoutSeconds > 0 {
 		req.TimeoutMS = max(req.TimeoutMS, 1) // 0 would be none
@@ -128,7 +133,31 @@ func (p *Process) WriteStdin(ctx context.Context, r io.Reader) error {
 	return p.sandbox.client.send(ctx, http.MethodPost, p.path()+"/stdin", nil, r, nil)
 }
 
-// CloseStdin says that there is no more input.
+// Type writes to the terminal of a process. While the server cannot be reached
+// it waits, for a minute; what was on its way when a connection broke may have
+// arrived or not, and is not sent again.
+func (p *Process) Type(ctx context.Context, input []byte) error {
+	began := time.Now()
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+		err := p.WriteStdin(ctx, bytes.NewReader(input))
+		starting := errors.Is(err, ErrNoCapacity) // a server that is back and not ready
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrConnection) && !unreached(err):
+			return nil
+		case !starting && !errors.Is(err, ErrConnection), time.Since(began) > reattach, pause(ctx, wait) != nil:
+			return err
+		}
+	}
+}
+
+// Resize sets the size of its terminal. Programs in the foreground are told.
+func (p *Process) Resize(ctx context.Context, size PTY) error {
+	return p.sandbox.client.call(ctx, http.MethodPost, p.path()+"/resize", nil, size, nil)
+}
+
+// CloseStdin says that there is no more input; to a terminal it is a Ctrl-D.
 func (p *Process) CloseStdin(ctx context.Context) error {
 	return p.sandbox.client.call(ctx, http.MethodDelete, p.path()+"/stdin", nil, nil, nil)
 }

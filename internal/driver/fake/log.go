@@ -69,3 +69,9 @@ func (l *eventLog) stream(w http.ResponseWriter, r *http.Request, after int64, f
 		}
 	}
 }
+
+func (l *eventLog) last() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.events))
+}

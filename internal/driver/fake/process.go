@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -24,6 +26,9 @@ import (
 //	wait NAME    until the test says Guest.Signal("NAME")
 //	sleep S      a while
 //	babble       an event that no agent of ours sends
+//	tty          the size of the terminal, as ROWSxCOLS
+//	resized      wait for another size than it wrote, and write that
+//	type         what is typed, as it comes, until a Ctrl-D
 type process struct {
 	guest *Guest
 	log   *eventLog
@@ -32,8 +37,11 @@ type process struct {
 	stdin *io.PipeReader
 	input *io.PipeWriter
 
-	mu   sync.Mutex
-	info api.Process
+	mu      sync.Mutex
+	info    api.Process
+	resized chan struct{} // closed and replaced with every new size
+
+	shown api.PTY // the size that it wrote last
 }
 
 type killed struct{ signal, reason string }
@@ -85,6 +93,10 @@ func (g *Guest) processRoutes(handle func(string, func(http.ResponseWriter, *htt
 		return answer(w, nil)
 	}))
 	handle("POST /processes/{pid}/stdin/close", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		if p.describe().PTY != nil {
+			_, _ = p.input.Write([]byte{4}) // its end is told elsewhere
+			return answer(w, nil)
+		}
 		p.input.Close()
 		return answer(w, nil)
 	}))
@@ -96,6 +108,21 @@ func (g *Guest) processRoutes(handle func(string, func(http.ResponseWriter, *htt
 		p.kill(req.Signal, api.ReasonSignaled)
 		return answer(w, nil)
 	}))
+	handle("POST /processes/{pid}/resize", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
+		var size api.PTY
+		if err := json.NewDecoder(r.Body).Decode(&size); err != nil {
+			return fault.InvalidField("", "%v", err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.info.PTY == nil {
+			return fault.New(api.CodeConflict, "process %d has no terminal", p.info.PID)
+		}
+		p.info.PTY = &size
+		close(p.resized)
+		p.resized = make(chan struct{})
+		return answer(w, nil)
+	}))
 	handle("DELETE /processes/{pid}", on(func(w http.ResponseWriter, r *http.Request, p *process) error {
 		p.kill("SIGKILL", api.ReasonKilled)
 		return answer(w, nil)
@@ -104,10 +131,10 @@ func (g *Guest) processRoutes(handle func(string, func(http.ResponseWriter, *htt
 
 func (g *Guest) start(req guestapi.StartProcess) *process {
 	ctx, stop := context.WithCancelCause(g.inst.life)
-	p := &process{guest: g, log: newEventLog(), ctx: ctx, stop: stop}
+	p := &process{guest: g, log: newEventLog(), ctx: ctx, stop: stop, resized: make(chan struct{})}
 	p.stdin, p.input = io.Pipe()
 	g.mu.Lock()
-	p.info = api.Process{PID: 100 + len(g.procs), Tag: req.Tag, Cmd: req.Command, CWD: req.CWD, User: "root", StartedAt: time.Now(), Running: true}
+	p.info = api.Process{PID: 100 + len(g.procs), Tag: req.Tag, Cmd: req.Command, CWD: req.CWD, User: "root", StartedAt: time.Now(), Running: true, PTY: req.PTY}
 	if p.info.Cmd.IsZero() {
 		p.info.Cmd = api.Command{Argv: req.Argv}
 	}
@@ -115,7 +142,7 @@ func (g *Guest) start(req guestapi.StartProcess) *process {
 	g.mu.Unlock()
 	go func() {
 		_, _ = p.input.Write(req.Input) // the process may not read it
-		if !req.Stdin {
+		if !req.Stdin && req.PTY == nil {
 			p.input.Close()
 		}
 	}()
@@ -126,7 +153,18 @@ func (g *Guest) start(req guestapi.StartProcess) *process {
 func (p *process) describe() api.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.info
+	info := p.info
+	info.LastEvent = p.log.last()
+	return info
+}
+
+func (p *process) writeSize() {
+	size := "none"
+	if t := p.describe().PTY; t != nil {
+		p.shown = *t
+		size = fmt.Sprintf("%dx%d", t.Rows, t.Cols)
+	}
+	p.log.add(api.Event{Type: api.EventStdout, Text: size + "\n"})
 }
 
 func (p *process) kill(signal, reason string) { p.stop(&killed{signal, reason}) }
@@ -181,6 +219,42 @@ func (p *process) do(word, arg string) (int, error) {
 		select {
 		case <-p.guest.signal(arg):
 		case <-p.ctx.Done():
+		}
+	case "tty":
+		p.writeSize()
+	case "resized":
+		for p.ctx.Err() == nil {
+			p.mu.Lock()
+			resized, is := p.resized, *p.info.PTY
+			p.mu.Unlock()
+			if is != p.shown {
+				p.writeSize()
+				break
+			}
+			select {
+			case <-resized:
+			case <-p.ctx.Done():
+			}
+		}
+	case "type":
+		defer context.AfterFunc(p.ctx, func() { p.stdin.Close() })()
+		buf := make([]byte, 1<<10)
+		for {
+			n, err := p.stdin.Read(buf)
+			if err != nil {
+				return 0, context.Cause(p.ctx)
+			}
+			typed, _, ended := strings.Cut(string(buf[:n]), "\x04")
+			if typed != "" {
+				e := api.Event{Type: api.EventStdout, Text: typed}
+				if !utf8.ValidString(typed) {
+					e.Text, e.Raw = "", []byte(typed)
+				}
+				p.log.add(e)
+			}
+			if ended {
+				break
+			}
 		}
 	case "babble":
 		p.log.add(api.Event{Type: "babble"})

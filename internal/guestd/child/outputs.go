@@ -12,39 +12,43 @@ import (
 // pipeMost is the largest a pipe can be made by what writes to it.
 const pipeMost = 1 << 20
 
-// Outputs reads the standard output and error of a process through two pipes.
-// All that reads them does so under one lock, so that whoever must know that
-// everything written until now has arrived can see to it.
+// Outputs reads what a process writes: its standard output and error through
+// two pipes, or all of it through a terminal. All that reads them does so under
+// one lock, so that whoever must know that everything written until now has
+// arrived can see to it.
 type Outputs struct {
 	sync.Mutex
-	files [2]*os.File
+	files []*os.File // one of each stream
 	sink  func(stream int, b []byte)
 	buf   []byte
 	open  int
-	eof   [2]bool
+	eof   []bool
 	done  chan struct{}
+}
+
+func newOutputs(sink func(stream int, b []byte), files ...*os.File) *Outputs {
+	return &Outputs{files: files, sink: sink, buf: make([]byte, 64<<10), open: len(files), eof: make([]bool, len(files)), done: make(chan struct{})}
 }
 
 // NewOutputs makes the pipes. The write ends are for the process; the caller
 // closes them once it has started, then calls Run. The sink is called with the
 // lock held and does not keep its argument.
 func NewOutputs(sink func(stream int, b []byte)) (*Outputs, [2]*os.File, error) {
-	o := &Outputs{sink: sink, buf: make([]byte, 64<<10), open: 2, done: make(chan struct{})}
-	var ends [2]*os.File
+	var files, ends [2]*os.File
 	for i, name := range []string{"stdout", "stderr"} {
 		var fds [2]int
 		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 			for j := range i {
-				_ = o.files[j].Close()
+				_ = files[j].Close()
 				_ = ends[j].Close()
 			}
 			return nil, ends, fmt.Errorf("pipe: %w", err)
 		}
 		_ = unix.SetNonblock(fds[0], true)
-		o.files[i] = os.NewFile(uintptr(fds[0]), name)
+		files[i] = os.NewFile(uintptr(fds[0]), name)
 		ends[i] = os.NewFile(uintptr(fds[1]), name)
 	}
-	return o, ends, nil
+	return newOutputs(sink, files[:]...), ends, nil
 }
 
 // Run starts to read.
@@ -129,21 +133,23 @@ func (o *Outputs) Drain() {
 
 // waiting tells which streams there is something to read from, in one system
 // call: mostly there is nothing, and each call is dear in a sandbox.
-func (o *Outputs) waiting() (some [2]bool) {
-	first, err1 := o.files[0].SyscallConn()
-	second, err2 := o.files[1].SyscallConn()
-	if err1 != nil || err2 != nil || o.eof[0] || o.eof[1] {
-		return [2]bool{!o.eof[0], !o.eof[1]}
+func (o *Outputs) waiting() []bool {
+	some := make([]bool, len(o.files))
+	fds := make([]unix.PollFd, 0, len(o.files))
+	for i, f := range o.files {
+		some[i] = !o.eof[i]
+		if raw, err := f.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) })
+		}
 	}
-	some = [2]bool{true, true}
-	_ = first.Control(func(fd0 uintptr) {
-		_ = second.Control(func(fd1 uintptr) {
-			fds := []unix.PollFd{{Fd: int32(fd0), Events: unix.POLLIN}, {Fd: int32(fd1), Events: unix.POLLIN}}
-			if _, err := unix.Poll(fds, 0); err == nil {
-				some = [2]bool{fds[0].Revents != 0, fds[1].Revents != 0}
-			}
-		})
-	})
+	if len(fds) < len(o.files) { // one is closed: its end is cheap to find
+		return some
+	}
+	if _, err := unix.Poll(fds, 0); err == nil {
+		for i := range fds {
+			some[i] = fds[i].Revents != 0
+		}
+	}
 	return some
 }
 

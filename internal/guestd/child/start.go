@@ -13,6 +13,8 @@ type Spec struct {
 	Dir   string
 	Files []*os.File // descriptors 0, 1, 2, …
 	User  User
+
+	Terminal bool // descriptor 0 is one, and controls the session
 }
 
 // Start starts a process. The error is the bare errno of the failed step,
@@ -28,6 +30,7 @@ func (r *Reaper) Start(spec Spec) (*Child, error) {
 		Files: files,
 		Sys: &syscall.SysProcAttr{
 			Setsid:     true,
+			Setctty:    spec.Terminal, // of descriptor 0
 			Credential: &syscall.Credential{Uid: spec.User.UID, Gid: spec.User.GID, Groups: spec.User.Groups},
 		},
 	}

@@ -20,6 +20,7 @@ from ._sync.client import Client
 from ._sync.commands import Commands, Process
 from ._sync.context import CodeContext, ExecutionStream
 from ._sync.filesystem import Filesystem
+from ._sync.pty import Pty, Terminal
 from ._sync.sandbox import Sandbox
 from ._version import VERSION as __version__
 from .errors import (
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from ._async.context import AsyncCodeContext as AsyncCodeContext
     from ._async.context import AsyncExecutionStream as AsyncExecutionStream
     from ._async.filesystem import AsyncFilesystem as AsyncFilesystem
+    from ._async.pty import AsyncPty as AsyncPty
+    from ._async.pty import AsyncTerminal as AsyncTerminal
     from ._async.sandbox import AsyncSandbox as AsyncSandbox
 
 _ASYNC = {
@@ -75,7 +78,9 @@ _ASYNC = {
     "AsyncExecutionStream": "context",
     "AsyncFilesystem": "filesystem",
     "AsyncProcess": "commands",
+    "AsyncPty": "pty",
     "AsyncSandbox": "sandbox",
+    "AsyncTerminal": "pty",
 }
 
 __all__ = [
@@ -86,7 +91,9 @@ __all__ = [
     "AsyncExecutionStream",
     "AsyncFilesystem",
     "AsyncProcess",
+    "AsyncPty",
     "AsyncSandbox",
+    "AsyncTerminal",
     "AuthError",
     "BadRequestError",
     "CapacityError",
@@ -115,6 +122,7 @@ __all__ = [
     "PandastackError",
     "Process",
     "ProcessInfo",
+    "Pty",
     "RateLimitError",
     "Result",
     "Sandbox",
@@ -123,6 +131,7 @@ __all__ = [
     "ServerError",
     "SnapshotID",
     "TemplateInfo",
+    "Terminal",
     "Token",
     "Usage",
     "WriteResult",

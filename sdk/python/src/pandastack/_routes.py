@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _checks as check
 from ._request import ANSWER_SECONDS, LONG_SECONDS, QUIET_SECONDS, Request, Upload, segment
@@ -252,8 +252,11 @@ def start_process(
     user: Union[None, str, int],
     stdin: bool,
     tag: Optional[str],
+    pty: Optional[Tuple[int, int]] = None,
 ) -> Request:
     body = _command(cmd, cwd, envs, user)
+    if pty is not None:
+        body["pty"] = _size(*pty)
     if timeout_seconds is not None:
         body["timeout_ms"] = _milliseconds(timeout_seconds)
     if stdin:
@@ -293,6 +296,14 @@ def kill_process(sandbox_id: str, pid: int) -> Request:
 def signal_process(sandbox_id: str, pid: int, signal: Union[str, int]) -> Request:
     word = str(check.whole("signal", signal)) if isinstance(signal, int) else check.text("signal", signal)
     return Request("POST", _process(sandbox_id, pid, "/signal"), body={"signal": word})
+
+
+def _size(rows: int, cols: int) -> Dict[str, Any]:
+    return {"rows": check.whole("rows", rows), "cols": check.whole("cols", cols)}
+
+
+def resize_process(sandbox_id: str, pid: int, rows: int, cols: int) -> Request:
+    return Request("POST", _process(sandbox_id, pid, "/resize"), body=_size(rows, cols), repeatable=True)
 
 
 def write_stdin(sandbox_id: str, pid: int, data: Union[str, bytes, bytearray, memoryview, Upload]) -> Request:

@@ -55,6 +55,11 @@ class Event:
         """True for the event after which nothing follows."""
         return self.type in ("end", "exit")
 
+    @property
+    def content(self) -> bytes:
+        """stdout, stderr: what was written, as bytes."""
+        return self.raw if self.raw is not None else (self.text or "").encode("utf-8", "surrogatepass")
+
     @staticmethod
     def from_wire(kind: str, body: Mapping[str, Any], seq: Optional[int] = None) -> "Event":
         """Reads an event's JSON; `kind` and `seq` come from the stream and yield to what the JSON says."""

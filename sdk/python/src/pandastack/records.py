@@ -378,6 +378,8 @@ class ProcessInfo:
         exit_code: its status, None while it runs. reason: why it ended, as in `ExecResult`, else None.
         started_at, ended_at: aware datetimes or None.
         tag: the name it was given, or None.
+        pty: the size of its terminal as (rows, cols), None without one.
+        last_event: the number of the newest event of its output.
     """
 
     pid: int
@@ -390,10 +392,13 @@ class ProcessInfo:
     started_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
     tag: Optional[str] = None
+    pty: Optional[Tuple[int, int]] = None
+    last_event: int = 0
 
     @staticmethod
     def from_wire(body: Mapping[str, Any]) -> "ProcessInfo":
         exited: Mapping[str, Any] = body.get("exit") or {}
+        size: Mapping[str, Any] = body.get("pty") or {}
         return ProcessInfo(
             pid=body["pid"],
             cmd=body.get("cmd") or "",
@@ -405,6 +410,8 @@ class ProcessInfo:
             started_at=_time(body.get("started_at")),
             ended_at=_time(body.get("ended_at")),
             tag=body.get("tag") or None,
+            pty=(size.get("rows") or 0, size.get("cols") or 0) if size else None,
+            last_event=body.get("last_event") or 0,
         )
 
 

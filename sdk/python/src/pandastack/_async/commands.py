@@ -22,6 +22,21 @@ Callback = Optional[Callable[[str], Any]]
 INLINE_INPUT = 1 << 20  # characters of input that go with the request; more is streamed
 
 
+class AsyncStdin:
+    """The standard input of a process: ``process.stdin``."""
+
+    def __init__(self, process: "AsyncProcess") -> None:
+        self._process = process
+
+    async def write(self, data: Input) -> None:
+        """As `AsyncProcess.send_stdin`."""
+        await self._process.send_stdin(data)
+
+    async def close(self) -> None:
+        """As `AsyncProcess.close_stdin`."""
+        await self._process.close_stdin()
+
+
 class AsyncProcess:
     """A command that was started in the background. It lives in the sandbox, whoever is connected.
 
@@ -29,6 +44,7 @@ class AsyncProcess:
 
     Attributes:
         pid: its number in the sandbox, good for `AsyncCommands.connect`.
+        stdin: its standard input, with ``write`` and ``close``.
     """
 
     def __init__(
@@ -45,6 +61,7 @@ class AsyncProcess:
         self._sandbox_id = sandbox_id
         self._check, self._on_stdout, self._on_stderr = check, on_stdout, on_stderr
         self.pid = pid
+        self.stdin = AsyncStdin(self)
 
     async def wait(
         self,
@@ -67,12 +84,18 @@ class AsyncProcess:
             CommandError: with `check`.
             NotFoundError: no such process or sandbox.
         """
-        until = None if timeout_seconds is None else time.monotonic() + _checks.seconds("timeout_seconds", timeout_seconds)
+        until = self._until(timeout_seconds)
         callbacks = {"stdout": on_stdout or self._on_stdout, "stderr": on_stderr or self._on_stderr}
         assembly = CommandAssembly()
         async for event in self._events(0, until):
             assembly.add(event)
             await call(callbacks.get(event.type), event.text)
+        return self._outcome(assembly, timeout_seconds, check)
+
+    def _until(self, timeout_seconds: Optional[float]) -> Optional[float]:
+        return None if timeout_seconds is None else time.monotonic() + _checks.seconds("timeout_seconds", timeout_seconds)
+
+    def _outcome(self, assembly: CommandAssembly, timeout_seconds: Optional[float], check: Optional[bool]) -> ExecResult:
         if assembly.ended is None:
             stdout, stderr = assembly.output()
             words = f"process {self.pid} did not end within {timeout_seconds:g} s; it goes on"
@@ -113,7 +136,7 @@ class AsyncProcess:
             await self.close_stdin()
 
     async def close_stdin(self) -> None:
-        """Says that there is no more input."""
+        """Says that there is no more input. To a terminal it is a Ctrl-D."""
         await self._client._send(routes.close_stdin(self._sandbox_id, self.pid))
 
     async def signal(self, signal: Union[str, int]) -> None:

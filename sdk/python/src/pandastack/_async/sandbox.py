@@ -29,6 +29,7 @@ from .commands import AsyncCommands, Command
 from .context import AsyncCodeContext
 from .explore import explore
 from .filesystem import AsyncFilesystem
+from .pty import AsyncPty
 
 DEFAULT_CONTEXT = "default"
 
@@ -43,6 +44,7 @@ class AsyncSandbox:
             `status`, `metadata`, `created_at`, `expires_at`.
         filesystem: its files.
         commands: its commands.
+        pty: its terminals.
     """
 
     def __init__(self, client: AsyncClient, info: SandboxInfo) -> None:
@@ -50,6 +52,7 @@ class AsyncSandbox:
         self.info = info
         self.filesystem = AsyncFilesystem(client, info.id)
         self.commands = AsyncCommands(client, info.id)
+        self.pty = AsyncPty(client, info.id)
 
     @classmethod
     async def create(

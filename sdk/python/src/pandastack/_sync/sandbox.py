@@ -30,6 +30,7 @@ from .commands import Commands, Command
 from .context import CodeContext
 from .explore import explore
 from .filesystem import Filesystem
+from .pty import Pty
 
 DEFAULT_CONTEXT = "default"
 
@@ -44,6 +45,7 @@ class Sandbox:
             `status`, `metadata`, `created_at`, `expires_at`.
         filesystem: its files.
         commands: its commands.
+        pty: its terminals.
     """
 
     def __init__(self, client: Client, info: SandboxInfo) -> None:
@@ -51,6 +53,7 @@ class Sandbox:
         self.info = info
         self.filesystem = Filesystem(client, info.id)
         self.commands = Commands(client, info.id)
+        self.pty = Pty(client, info.id)
 
     @classmethod
     def create(
