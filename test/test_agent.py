@@ -412,6 +412,19 @@ def test_runs_are_shown(daemon, tmp_path):
     assert [e["outcome"]["digest"] for e in again.of("outcome")] == [e["outcome"]["digest"] for e in run.of("outcome")]
 
 
+def test_from_python(daemon, tmp_path):
+    heard = []
+    turns = [code("print(open('n.txt').read())"), {"code": "final_answer({'n': 7})", "expect": ["seven"]}]
+    with scripted(tmp_path, turns) as url:
+        agent = pandastack.Agent("openai:scripted", base_url=url, limits={"max_turns": 5}, api_url=daemon.url, api_key=daemon.key)
+        run = agent.run("Read it.", files={"n.txt": "seven"}, metadata={"of": "test"}, on_event=heard.append)
+    assert (run.answer, run.reason, run.info.turns, run.info.metadata) == ("{'n': 7}", "answer", 2, {"of": "test"})
+    kinds = [event.type for event in heard]
+    assert kinds[0] == "started" and kinds[-1] == "ended" and "delta" in kinds and "output" in kinds
+    assert "".join(event.text for event in heard if event.type == "delta" and event.turn == 1).startswith("I look.")
+    assert agent.get(run.id).answer == run.answer and run.id in [r.id for r in agent.runs()]
+
+
 def test_what_cannot_work_is_refused(daemon):
     for args, words in [
         (["--model", "nobody:x"], "there is no provider"),

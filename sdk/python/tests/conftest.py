@@ -33,11 +33,11 @@ def fake() -> Iterator[FakeServer]:
 @pytest.fixture(params=["sync", "async"])
 def surface(request: pytest.FixtureRequest, fake: FakeServer) -> Iterator[Surface]:
     if request.param == "sync":
-        yield Surface(pandastack.Client, pandastack.Sandbox, fake)
+        yield Surface(pandastack.Client, pandastack.Sandbox, pandastack.Agent, fake)
         return
     loop = asyncio.new_event_loop()
     try:
-        yield Surface(Blocking(pandastack.AsyncClient, loop), Blocking(pandastack.AsyncSandbox, loop), fake)
+        yield Surface(*(Blocking(kind, loop) for kind in (pandastack.AsyncClient, pandastack.AsyncSandbox, pandastack.AsyncAgent)), fake)
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

@@ -56,10 +56,10 @@ class Blocking:
 
 
 class Surface:
-    """`Client` and `Sandbox` of one of the two surfaces."""
+    """`Client`, `Sandbox` and `Agent` of one of the two surfaces."""
 
-    def __init__(self, client: Any, sandbox: Any, server: FakeServer) -> None:
-        self.Client, self.Sandbox, self.server = client, sandbox, server
+    def __init__(self, client: Any, sandbox: Any, agent: Any, server: FakeServer) -> None:
+        self.Client, self.Sandbox, self.Agent, self.server = client, sandbox, agent, server
 
     def client(self, **options: Any) -> Any:
         return self.Client(self.server.url, KEY, **options)

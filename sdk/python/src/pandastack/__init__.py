@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._sync.agent import Agent, AgentRun
 from ._sync.client import Client
 from ._sync.commands import Commands, Process
 from ._sync.context import CodeContext, ExecutionStream
@@ -40,6 +41,8 @@ from .errors import (
 from .events import Event
 from .execution import Execution, Result
 from .records import (
+    AgentEvent,
+    AgentInfo,
     Candidate,
     ContextInfo,
     ExecResult,
@@ -61,6 +64,8 @@ from .records import (
 )
 
 if TYPE_CHECKING:
+    from ._async.agent import AsyncAgent as AsyncAgent
+    from ._async.agent import AsyncAgentRun as AsyncAgentRun
     from ._async.client import AsyncClient as AsyncClient
     from ._async.commands import AsyncCommands as AsyncCommands
     from ._async.commands import AsyncProcess as AsyncProcess
@@ -72,6 +77,8 @@ if TYPE_CHECKING:
     from ._async.sandbox import AsyncSandbox as AsyncSandbox
 
 _ASYNC = {
+    "AsyncAgent": "agent",
+    "AsyncAgentRun": "agent",
     "AsyncClient": "client",
     "AsyncCodeContext": "context",
     "AsyncCommands": "commands",
@@ -85,6 +92,12 @@ _ASYNC = {
 
 __all__ = [
     "APIConnectionError",
+    "Agent",
+    "AgentEvent",
+    "AgentInfo",
+    "AgentRun",
+    "AsyncAgent",
+    "AsyncAgentRun",
     "AsyncClient",
     "AsyncCodeContext",
     "AsyncCommands",

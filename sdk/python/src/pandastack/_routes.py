@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from datetime import datetime
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -554,3 +555,51 @@ def delete_snapshot(snapshot_id: str) -> Request:
     request = Request("DELETE", f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}", repeatable=True)
     request.read_seconds = max(ANSWER_SECONDS, 60.0)
     return request
+
+
+# Agents
+
+
+def start_agent(
+    task: str,
+    files: Dict[str, bytes],
+    metadata: Optional[Dict[str, str]],
+    model_key: Optional[str],
+    options: Dict[str, Any],
+) -> Request:
+    body = {**options, "task": check.text("task", task)}
+    body["files"] = [{"path": name, "content": base64.b64encode(data).decode()} for name, data in files.items()] or None
+    body["metadata"] = None if metadata is None else check.strings("metadata", metadata)
+    request = Request("POST", "/agents", body=_clean(body))
+    if model_key is not None:
+        request.headers["X-Model-Key"] = check.text("model_key", model_key)
+    return request
+
+
+def _agent(run_id: str, rest: str = "") -> str:
+    return f"/agents/{segment(check.text('run id', run_id))}{rest}"
+
+
+def get_agent(run_id: str) -> Request:
+    return Request("GET", _agent(run_id), repeatable=True)
+
+
+def list_agents(limit: int) -> Request:
+    return Request("GET", "/agents", [("limit", str(check.whole("limit", limit)))], repeatable=True)
+
+
+def agent_events(run_id: str, after: int) -> Request:
+    query: List[Any] = [("after", str(check.whole("after", after, least=0)))]
+    return Request("GET", _agent(run_id, "/events"), query, read_seconds=QUIET_SECONDS, repeatable=True, accept=EVENTS)
+
+
+def cancel_agent(run_id: str) -> Request:
+    return Request("POST", _agent(run_id, "/cancel"), read_seconds=SNAPSHOT_SECONDS, repeatable=True)
+
+
+def delete_agent(run_id: str) -> Request:
+    return Request("DELETE", _agent(run_id), repeatable=True)
+
+
+def agent_figure(run_id: str, file: str) -> Request:
+    return Request("GET", _agent(run_id, f"/figures/{segment(check.text('file', file))}"), repeatable=True, accept="image/*")

@@ -10,6 +10,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 __all__ = [
+    "AgentEvent",
+    "AgentInfo",
     "Candidate",
     "ContextInfo",
     "ExecResult",
@@ -702,3 +704,91 @@ class SnapshotID(str):
         made.size_bytes = body.get("size_bytes")
         made.raw = dict(body)
         return made
+
+
+@dataclass(frozen=True)
+class AgentInfo:
+    """What is known of an agent's run.
+
+    Attributes:
+        status: "running" or "ended".
+        reason: why it ended: "answer", "max_turns", "max_cells", "max_seconds", "max_tokens", "max_cost", "stuck",
+            "no_reply", "model_failed", "no_key", "no_sandbox", "cancelled" or "failed".
+        answer: the final answer; None without one.
+        error: words for an end without an answer.
+        turns, cells, rewinds: replies of the model, cells that ran, times that it was set back from a circle.
+        usage: ``input_tokens``, ``output_tokens``, ``cost_usd`` and more, as the provider counts.
+    """
+
+    id: str
+    task: str
+    status: str
+    model: str = ""
+    dialect: str = ""
+    reason: Optional[str] = None
+    answer: Optional[str] = None
+    error: str = ""
+    sandbox_id: Optional[str] = None
+    snapshot_id: Optional[str] = None
+    turns: int = 0
+    cells: int = 0
+    rewinds: int = 0
+    usage: Dict[str, Any] = field(default_factory=dict)
+    metadata: Dict[str, str] = field(default_factory=dict)
+    created_at: Optional[datetime] = None
+    ended_at: Optional[datetime] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "AgentInfo":
+        """Reads the server's JSON."""
+        return AgentInfo(
+            id=str(body["id"]),
+            task=body.get("task") or "",
+            status=body.get("status") or "",
+            model=body.get("model") or "",
+            dialect=body.get("dialect") or "",
+            reason=body.get("reason") or None,
+            answer=body.get("answer"),
+            error=body.get("error") or "",
+            sandbox_id=body.get("sandbox_id") or None,
+            snapshot_id=body.get("snapshot_id") or None,
+            turns=body.get("turns") or 0,
+            cells=body.get("cells") or 0,
+            rewinds=body.get("rewinds") or 0,
+            usage=dict(body.get("usage") or {}),
+            metadata=dict(body.get("metadata") or {}),
+            created_at=_time(body.get("created_at")),
+            ended_at=_time(body.get("ended_at")),
+        )
+
+
+@dataclass(frozen=True)
+class AgentEvent:
+    """Something that happened in an agent's run.
+
+    Attributes:
+        type: "started", "sandbox", "prompt", "asked", "reply", "found", "cell", "outcome", "message", "checkpoint",
+            "rewound", "resumed", "ended"; and, told while they happen and not kept, "delta" (`text`), "output" (`text`
+            of a cell) and "again". New types may appear: skip what you don't know.
+        seq: its number in the transcript; 0 for those that are not kept.
+        turn: of the model's replies, from 1.
+        text: what was said or written, for "delta", "output" and "prompt".
+        data: all of it, as it came.
+    """
+
+    type: str
+    seq: int = 0
+    turn: int = 0
+    text: str = ""
+    data: Dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def from_wire(kind: str, body: Mapping[str, Any], seq: Optional[int] = None) -> "AgentEvent":
+        """Reads an event's JSON; `kind` and `seq` come from the stream."""
+        return AgentEvent(
+            type=body.get("type") or kind,
+            seq=body.get("seq") or 0,
+            turn=body.get("turn") or 0,
+            text=body.get("text") or "",
+            data=dict(body),
+        )

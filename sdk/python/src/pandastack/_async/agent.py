@@ -1,0 +1,212 @@
+"""Agents: a model that does a task by writing Python in a sandbox."""
+
+from __future__ import annotations
+
+from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from .. import _checks as check
+from .. import _routes as routes
+from ..records import AgentEvent, AgentInfo
+from .client import AsyncClient, shared_client
+
+Files = Union[Sequence[str], Mapping[str, Union[str, bytes]]]
+
+
+class AsyncAgent:
+    """An agent: a model that does tasks by writing Python, each in a sandbox.
+
+        agent = AsyncAgent("openai:gpt-4o")
+        run = await agent.run("Which region sold most?", files=["sales.csv"])
+        print(run.answer)
+
+    The loop runs on the server, so a run goes on when this program ends.
+
+    Args:
+        model: ``PROVIDER:NAME`` with the provider openai (anything that speaks chat completions) or anthropic. Default:
+            the server's own.
+        base_url: of a provider elsewhere than the server has it; needs an admin key.
+        model_key: key for the provider, for these runs; the server does not store it. Default: the server's own.
+        dialect: how the model writes code: ``"text"``, in fences, or ``"tool"``, as calls of a tool.
+        vision: the model is shown figures; otherwise they are told in words.
+        instructions: added to the system prompt.
+        template: of the sandbox.
+        keep: what becomes of the sandbox at the end: ``"kill"``, ``"keep"`` or ``"snapshot"``.
+        limits: such as ``{"max_turns": 10, "max_seconds": 300, "max_tokens": 100_000, "cell_seconds": 30}``.
+        price: ``{"input": …, "output": …}`` in US dollars a million tokens; needed for the limit ``max_cost_usd``.
+        api_url, api_key: as for `AsyncSandbox.create`.
+    """
+
+    def __init__(
+        self,
+        model: Optional[str] = None,
+        *,
+        base_url: Optional[str] = None,
+        model_key: Optional[str] = None,
+        dialect: str = "text",
+        vision: bool = True,
+        instructions: Optional[str] = None,
+        template: str = "code-interpreter",
+        keep: str = "kill",
+        limits: Optional[Dict[str, float]] = None,
+        price: Optional[Dict[str, float]] = None,
+        api_url: Optional[str] = None,
+        api_key: Optional[str] = None,
+    ) -> None:
+        self._server = api_url, api_key
+        self._options: Dict[str, Any] = {
+            "model": model,
+            "base_url": base_url,
+            "dialect": check.text("dialect", dialect),
+            "vision": check.flag("vision", vision),
+            "instructions": instructions,
+            "template": check.text("template", template),
+            "keep": check.text("keep", keep),
+            "limits": limits,
+            "price": price,
+        }
+        self._model_key = model_key
+
+    async def run(
+        self,
+        task: str,
+        *,
+        files: Optional[Files] = None,
+        sandbox_id: Optional[str] = None,
+        metadata: Optional[Dict[str, str]] = None,
+        on_event: Optional[Callable[[AgentEvent], Any]] = None,
+    ) -> "AsyncAgentRun":
+        """Does a task and waits for the end of it. A run that ends without an answer is no error: look at `reason`.
+
+        Args:
+            task: what is to be done, in words.
+            files: put into ``/workspace`` before: paths of files here, or a dict of names to contents.
+            sandbox_id: work in this sandbox, which is kept.
+            metadata: labels of your own.
+            on_event: called with each `AgentEvent`.
+
+        Raises:
+            BadRequestError: something of it cannot work; `field` says what.
+            CapacityError: the server has no room.
+        """
+        run = await self.start(task, files=files, sandbox_id=sandbox_id, metadata=metadata)
+        await run.wait(on_event)
+        return run
+
+    async def start(
+        self,
+        task: str,
+        *,
+        files: Optional[Files] = None,
+        sandbox_id: Optional[str] = None,
+        metadata: Optional[Dict[str, str]] = None,
+    ) -> "AsyncAgentRun":
+        """As `run`, without waiting: the run goes on by itself."""
+        options = dict(self._options)
+        if sandbox_id is not None:
+            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None, template=None)
+        request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
+        client = shared_client(*self._server)
+        return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()))
+
+    async def get(self, id: str) -> "AsyncAgentRun":
+        """The run with this id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        client = shared_client(*self._server)
+        return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(routes.get_agent(id))).object()))
+
+    async def runs(self, limit: int = 100) -> List["AsyncAgentRun"]:
+        """The runs of the workspace, the newest first; at most `limit`."""
+        client = shared_client(*self._server)
+        answer = await client._send(routes.list_agents(limit))
+        return [AsyncAgentRun(client, AgentInfo.from_wire(body)) for body in answer.items("runs")]
+
+
+class AsyncAgentRun:
+    """The run of an agent.
+
+    Attributes:
+        id: its id.
+        info: an `AgentInfo`, as it was last heard of.
+    """
+
+    def __init__(self, client: AsyncClient, info: AgentInfo) -> None:
+        self._client = client
+        self.id = info.id
+        self.info = info
+
+    @property
+    def answer(self) -> Optional[str]:
+        """The final answer; None without one."""
+        return self.info.answer
+
+    @property
+    def reason(self) -> Optional[str]:
+        """Why the run ended: "answer", "max_turns", "stuck", …; None while it goes on."""
+        return self.info.reason
+
+    @property
+    def sandbox_id(self) -> Optional[str]:
+        """The sandbox that it works in."""
+        return self.info.sandbox_id
+
+    async def events(self, after: int = 0) -> AsyncIterator[AgentEvent]:
+        """What happens in the run, until it ends. A broken connection is taken up again where it broke.
+
+        Args:
+            after: only events with a higher number, and those without one that happen from now on.
+        """
+        request = routes.agent_events(self.id, after)
+        async for event in self._client._stay_on(request, AgentEvent.from_wire):
+            if event.type == "ended":
+                self.info = AgentInfo.from_wire(event.data["run"])
+            yield event
+
+    async def wait(self, on_event: Optional[Callable[[AgentEvent], Any]] = None) -> Optional[str]:
+        """Waits for the end and returns the answer, None without one."""
+        if on_event is not None:
+            check.callback("on_event", on_event)
+        async for event in self.events():
+            if on_event is not None:
+                on_event(event)
+        return self.info.answer
+
+    async def refresh(self) -> AgentInfo:
+        """Brings `info` up to date."""
+        self.info = AgentInfo.from_wire((await self._client._send(routes.get_agent(self.id))).object())
+        return self.info
+
+    async def cancel(self) -> None:
+        """Ends the run; returns when it has ended."""
+        self.info = AgentInfo.from_wire((await self._client._send(routes.cancel_agent(self.id))).object())
+
+    async def delete(self) -> None:
+        """Removes a run that has ended, and its transcript.
+
+        Raises:
+            ConflictError: it has not ended.
+        """
+        await self._client._send(routes.delete_agent(self.id))
+
+    async def figure(self, file: str) -> bytes:
+        """A picture that a cell drew, by the name in its "outcome" event."""
+        return (await self._client._send(routes.agent_figure(self.id, file))).body
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r}, {self.info.reason or self.info.status})"
+
+
+def _contents(files: Optional[Files]) -> Dict[str, bytes]:
+    if files is None:
+        return {}
+    if isinstance(files, (str, bytes)):
+        raise TypeError("files must be a list of paths, or a dict of names to contents, not one string")
+    if isinstance(files, Mapping):
+        return {name: data.encode() if isinstance(data, str) else bytes(data) for name, data in files.items()}
+    contents = {}
+    for path in files:
+        with open(path, "rb") as file:
+            contents[str(path).rpartition("/")[2]] = file.read()
+    return contents
