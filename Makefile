@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv template demo soak lives test test-go test-kernel test-sdk test-live test-examples fuzz bench clean
+.PHONY: build deb deps venv ts template demo soak lives test test-go test-kernel test-sdk test-ts test-live test-examples fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -62,6 +62,18 @@ $(VENV)/.done: sdk/python/pyproject.toml test/requirements.txt $(wildcard exampl
 	$(VENV)/bin/pip install -q -r test/requirements.txt $(foreach f,$(wildcard examples/*/requirements.txt),-r $(f)) -e sdk/python
 	@touch $@
 
+TS         := sdk/typescript
+
+## ts: the TypeScript SDK, in sdk/typescript/dist
+ts: $(TS)/dist/.done
+$(TS)/node_modules/.done: $(TS)/package.json $(TS)/package-lock.json
+	@bash scripts/deps test
+	cd $(TS) && npm ci --silent
+	@touch $@
+$(TS)/dist/.done: $(TS)/node_modules/.done $(wildcard $(TS)/src/*.ts) $(TS)/tsconfig.json $(TS)/tools/build.mjs
+	cd $(TS) && npm run --silent build
+	@touch $@
+
 ## template: bake the code-interpreter template (once; it is content-addressed)
 template: build deps
 	$(BIN)/pandastack template build $(TEMPLATE) --data-dir $(DATA)
@@ -71,7 +83,7 @@ demo: build template venv
 	@bash scripts/demo
 
 ## test: everything
-test: build template venv test-go test-kernel test-sdk test-live test-examples
+test: build template venv test-go test-kernel test-sdk test-ts test-live test-examples
 
 test-go: build
 	go vet ./...
@@ -79,6 +91,7 @@ test-go: build
 	go test -timeout 10m ./...
 
 test-kernel test-sdk test-live test-examples: build venv
+test-live test-examples: ts
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.
 KERNEL_SITE := $(CURDIR)/.cache/kernel-site
@@ -92,8 +105,9 @@ test-kernel: $(KERNEL_SITE)/.done template
 PYTEST := $(VENV)/bin/pytest -q -n 2 --dist loadfile
 test-sdk:
 	$(PYTEST) sdk/python/tests
+test-ts: ts
+	cd $(TS) && npm run --silent check && node --test test/*.test.mjs
 test-live:
-	@bash scripts/deps test
 	$(PYTEST) test
 test-examples:
 	$(PYTEST) examples
@@ -117,4 +131,4 @@ bench: build template venv
 	$(PY) bench/run.py
 
 clean:
-	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel
+	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel $(TS)/dist $(TS)/node_modules

@@ -68,6 +68,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/preview", "api internal/auth internal/fault"},
 	{"internal/httpapi", "api internal/agent internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/preview internal/process internal/sandbox internal/store"},
 	{"sdk/go", "api"},
+	{"test/conformance/sdk_go", "api sdk/go"},
 	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/template sdk/go"},
 	{"internal/daemon", "api internal/agent internal/auth internal/caller internal/config internal/driver/... internal/fault internal/guest internal/guestapi internal/llm " +
 		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/preview internal/process internal/sandbox internal/store internal/template templates"},

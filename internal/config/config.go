@@ -45,6 +45,7 @@ type Config struct {
 	RateLimit    int
 	RateBurst    int
 
+	AllowedOrigins           []string
 	MaxSandboxesPerWorkspace int
 	MaxCPU                   float64
 	MaxMemory                int
@@ -91,6 +92,7 @@ func (c *Config) settings() []setting {
 		{"listen", text(&c.Listen), "Address of the HTTP API. Anything but a loopback address is reachable by others: put TLS in front of it."},
 		{"allowed_hosts", list(&c.AllowedHosts), "Names that the Host header may carry besides localhost and addresses, comma separated; \"*\" allows any."},
 		{"preview_domain", text(&c.PreviewDomain), "Domain below which ports of sandboxes are seen, as in 8000-sb-….preview.example.com; all names below it must lead to this server. Add :PORT when visitors need one. Empty: localhost alone."},
+		{"allowed_origins", origins(&c.AllowedOrigins), "Origins of web pages that may call the API, comma separated, such as https://app.example.com; empty: only its own."},
 		{"data_dir", text(&c.DataDir), "Folder of the daemon's own files: the store, templates, snapshots."},
 		{"client_config", text(&c.ClientConfig), "File that the local client's address and key are merged into; \"none\" to leave clients alone."},
 		{"client_group", text(&c.ClientGroup), "Group of this machine that may read that file, and so use the local key; empty: nobody but its owner."},

@@ -54,6 +54,25 @@ func TestFileEnvironmentFlag(t *testing.T) {
 	}
 }
 
+func TestOrigins(t *testing.T) {
+	for given, want := range map[string]string{
+		"":                        "",
+		"https://App.example.com": "https://app.example.com",
+		" http://localhost:5173 , https://a.example": "http://localhost:5173 https://a.example",
+	} {
+		c, err := Load(envOf(map[string]string{"PANDASTACK_ALLOWED_ORIGINS": given}), "", nil)
+		if err != nil || strings.Join(c.AllowedOrigins, " ") != want {
+			t.Errorf("%q: %q, %v", given, c.AllowedOrigins, err)
+		}
+	}
+	for _, given := range []string{"*", "null", "app.example.com", "https://*.example.com", "https://a.example/", "https://a.example/x", "https://u@a.example", "file:///tmp/x", "https://", "https://a.example?b"} {
+		_, err := Load(envOf(map[string]string{"PANDASTACK_ALLOWED_ORIGINS": given}), "", nil)
+		if err == nil || !strings.Contains(err.Error(), "PANDASTACK_ALLOWED_ORIGINS") || !strings.Contains(err.Error(), "https://app.example.com") {
+			t.Errorf("%q: %v", given, err)
+		}
+	}
+}
+
 func TestWhatIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file  string

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,6 +70,24 @@ func (v listValue) Set(s string) error {
 }
 func (v listValue) String() string { return strings.Join(*v.p, ",") }
 func (v listValue) toml() string   { return strconv.Quote(v.String()) }
+
+type originsValue struct{ listValue }
+
+func origins(p *[]string) value { return originsValue{listValue{p}} }
+
+// Set reads origins as browsers send them: scheme, name and port, nothing else.
+func (v originsValue) Set(s string) error {
+	if err := v.listValue.Set(strings.ToLower(s)); err != nil {
+		return err
+	}
+	for _, origin := range *v.p {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.Contains(u.Host, "*") || origin != u.Scheme+"://"+u.Host {
+			return fmt.Errorf("%q is not an origin such as https://app.example.com: scheme, name and port, with no path, user or \"*\"", origin)
+		}
+	}
+	return nil
+}
 
 type durationValue struct{ p *time.Duration }
 

@@ -120,7 +120,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Handler: httpapi.New(httpapi.Options{
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys, Agents: agents, ModelURLs: cfg.ModelURLs,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
-			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts,
+			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
 			Rate:  httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
 			Links: preview.NewSigner(master.Derive("preview links"), time.Now), PreviewDomain: cfg.PreviewDomain,
 		}),

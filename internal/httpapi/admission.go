@@ -66,21 +66,26 @@ func owner(r *http.Request) string { return stateOf(r.Context()).who.Owner }
 
 // refuseForeign stops what a web page could send from a browser on this
 // machine: a request by a name that is not ours (DNS rebinding), or from
-// another origin. There are no CORS headers, so answers stay unreadable too.
-func (s *Server) refuseForeign(r *http.Request) error {
+// another origin than those the operator has named. Without CORS headers,
+// which only those get, answers stay unreadable too.
+func (s *Server) refuseForeign(w http.ResponseWriter, r *http.Request) error {
 	if err := s.refuseForeignHost(r); err != nil {
 		return err
 	}
-	if origin := r.Header.Get("Origin"); origin != "" {
+	origin := r.Header.Get("Origin")
+	if s.welcome(w, origin) {
+		return nil
+	}
+	if origin != "" {
 		u, err := url.Parse(origin)
 		if err != nil || !strings.EqualFold(u.Host, r.Host) {
 			return fault.New(api.CodeDenied, "requests from other origins are refused").
-				WithHint("call the API from a program, not from a web page")
+				WithHint("call the API from a program, or add the page's origin to allowed_origins")
 		}
 	}
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		return fault.New(api.CodeDenied, "requests from other sites are refused").
-			WithHint("call the API from a program, not from a web page")
+			WithHint("call the API from a program, or add the page's origin to allowed_origins")
 	}
 	return nil
 }

@@ -40,6 +40,9 @@ type Options struct {
 	// Hosts are names the Host header may carry besides localhost and IP
 	// addresses; "*" allows any.
 	Hosts []string
+	// Origins are those whose web pages may call the API, in lower case, as in
+	// "https://app.example.com". Pages of others are refused.
+	Origins []string
 	// ModelURLs are the base URLs of models that keys without the scope admin
 	// may name.
 	ModelURLs []string
@@ -221,8 +224,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 		s.visitLink(w, r, rest)
 		return
 	}
-	if err := s.refuseForeign(r); err != nil {
+	if err := s.refuseForeign(w, r); err != nil {
 		s.fail(w, r, err)
+		return
+	}
+	if preflight(w, r) {
 		return
 	}
 	if id, port, rest, is := proxied(r); is {

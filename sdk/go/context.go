@@ -90,6 +90,24 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, o ...RunOptions) (*E
 	return s.Context("").Run(ctx, code, o...)
 }
 
+// RunOnce runs code in a language of Languages and keeps nothing: no variables
+// of before, none for later. A timeout of 0 is 30 seconds.
+func (s *Sandbox) RunOnce(ctx context.Context, language, code string, timeout time.Duration) (*Execution, error) {
+	var res api.OneShotResult
+	req := api.OneShotRequest{Language: language, Code: code, TimeoutMS: timeout.Milliseconds()}
+	if err := s.client.call(ctx, http.MethodPost, s.path+"/repl", nil, req, &res); err != nil {
+		return nil, err
+	}
+	return &Execution{res.Execution}, nil
+}
+
+// Languages lists what RunOnce knows.
+func (s *Sandbox) Languages(ctx context.Context) ([]string, error) {
+	var l api.Languages
+	err := s.client.call(ctx, http.MethodGet, s.path+"/repl/languages", nil, nil, &l)
+	return l.Languages, err
+}
+
 // RunOptions say how a cell runs. The zero value gives it 30 seconds.
 type RunOptions struct {
 	Timeout     time.Duration

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -18,10 +20,11 @@ type Error struct {
 	StatusCode int
 	Code       api.Code
 	Message    string
-	Hint       string // what to do about it
-	Field      string // of the request, at fault
-	RequestID  string // leads to the server's log
-	Body       []byte // of the response, at most 1 MiB
+	Hint       string        // what to do about it
+	Field      string        // of the request, at fault
+	RequestID  string        // leads to the server's log
+	RetryAfter time.Duration // to wait before another try; 0 when the server did not say
+	Body       []byte        // of the response, at most 1 MiB
 }
 
 // Error gives the message and the hint.
@@ -126,6 +129,9 @@ func readError(res *http.Response) error {
 	e := &Error{
 		StatusCode: res.StatusCode, Code: body.Code, Message: body.Message, Hint: body.Hint,
 		Field: body.Field, RequestID: body.RequestID, Body: raw,
+	}
+	if n, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && n > 0 {
+		e.RetryAfter = time.Duration(n) * time.Second
 	}
 	if e.Message == "" {
 		e.Message = fmt.Sprintf("HTTP %s: %.200s", res.Status, strings.TrimSpace(string(raw)))

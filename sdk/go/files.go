@@ -29,6 +29,25 @@ func (s *Sandbox) Open(ctx context.Context, path string) (io.ReadCloser, error) 
 	return res.Body, nil
 }
 
+// OpenRange streams a part of a file: length bytes from an offset on, or with a
+// length of 0 all that is left; a negative offset counts from the end. Close it.
+func (s *Sandbox) OpenRange(ctx context.Context, path string, offset, length int64) (io.ReadCloser, error) {
+	header := http.Header{}
+	switch {
+	case offset < 0:
+		header.Set("Range", fmt.Sprintf("bytes=%d", offset))
+	case length > 0:
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))
+	default:
+		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	res, err := s.client.request(ctx, http.MethodGet, s.path+"/fs", pathQuery(path), nil, header)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
 // ReadFile reads a whole file.
 func (s *Sandbox) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	f, err := s.Open(ctx, path)

@@ -69,6 +69,21 @@ def whole(name: str, value: Any, *, least: int = 1) -> int:
     return value
 
 
+def byte_range(start: Any, end: Any) -> str:
+    """Bytes from `start` up to `end` and without it, as the Range header has them; `start` below 0 counts from the end."""
+    first = 0 if start is None else start
+    for name, value in (("start", start), ("end", end)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if first < 0:
+        if end is not None:
+            raise ValueError("end must be left out when start counts from the end")
+        return f"bytes={first}"
+    if end is not None and end <= first:
+        raise ValueError(f"end must be above start ({first}), not {end}")
+    return f"bytes={first}-{'' if end is None else end - 1}"
+
+
 def number(name: str, value: Any) -> float:
     """A finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

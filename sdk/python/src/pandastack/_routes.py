@@ -87,13 +87,15 @@ def get_sandbox(sandbox_id: str) -> Request:
 
 
 def list_sandboxes(
-    metadata: Optional[Dict[str, str]], status: Optional[str], limit: int, cursor: Optional[str]
+    metadata: Optional[Dict[str, str]], status: Optional[str], template: Optional[str], limit: int, cursor: Optional[str]
 ) -> Request:
     request = Request("GET", "/sandboxes", repeatable=True)
     for key, value in check.strings("metadata", metadata or {}).items():
         request.query.append((f"metadata.{key}", value))
     if status is not None:
         request.query.append(("status", check.text("status", status)))
+    if template is not None:
+        request.query.append(("template", check.text("template", template)))
     request.query.append(("limit", str(limit)))
     request.query.append(("cursor", cursor))
     return request
@@ -111,13 +113,19 @@ def get_metrics(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id, "/metrics"), repeatable=True)
 
 
-def set_ttl(sandbox_id: str, seconds: int) -> Request:
-    body = {"ttl_seconds": check.whole("seconds", seconds)}
-    return Request("PATCH", _sandbox(sandbox_id, "/lifecycle"), body=body, repeatable=True)
-
-
-def set_persistent(sandbox_id: str, persistent: bool) -> Request:
-    body = {"persistent": check.flag("persistent", persistent)}
+def set_lifecycle(
+    sandbox_id: str,
+    ttl_seconds: Optional[int] = None,
+    idle_timeout_seconds: Optional[int] = None,
+    persistent: Optional[bool] = None,
+) -> Request:
+    body: Dict[str, Any] = {}
+    if ttl_seconds is not None:
+        body["ttl_seconds"] = check.whole("ttl_seconds", ttl_seconds)
+    if idle_timeout_seconds is not None:
+        body["idle_timeout_seconds"] = check.whole("idle_timeout_seconds", idle_timeout_seconds, least=0)
+    if persistent is not None:
+        body["persistent"] = check.flag("persistent", persistent)
     return Request("PATCH", _sandbox(sandbox_id, "/lifecycle"), body=body, repeatable=True)
 
 
@@ -145,23 +153,30 @@ def snapshot(
 
 
 def fork(
-    sandbox_id: str, count: Optional[int], metadata: Optional[Dict[str, str]], carry_running: bool = False
+    sandbox_id: str,
+    verb: str,
+    count: Optional[int],
+    metadata: Optional[Dict[str, str]],
+    envs: Optional[Dict[str, str]],
+    ttl_seconds: Optional[int],
+    reseed: bool,
+    carry_running: bool,
 ) -> Request:
+    """`verb` is fork or fork-tree."""
     body: Dict[str, Any] = {}
     if check.flag("carry_running", carry_running):
         body["carry_running"] = True
+    if not check.flag("reseed", reseed):
+        body["reseed"] = False
     if count is not None:
         body["count"] = check.whole("count", count)
+    if ttl_seconds is not None:
+        body["ttl_seconds"] = check.whole("ttl_seconds", ttl_seconds)
     if metadata is not None:
         body["metadata"] = check.strings("metadata", metadata)
-    return Request("POST", _sandbox(sandbox_id, "/fork"), body=body or None, read_seconds=SNAPSHOT_SECONDS)
-
-
-def fork_tree(sandbox_id: str, count: int, metadata: Optional[Dict[str, str]]) -> Request:
-    body: Dict[str, Any] = {"count": check.whole("count", count)}
-    if metadata is not None:
-        body["metadata"] = check.strings("metadata", metadata)
-    return Request("POST", _sandbox(sandbox_id, "/fork-tree"), body=body, read_seconds=SNAPSHOT_SECONDS)
+    if envs is not None:
+        body["envs"] = check.strings("envs", envs)
+    return Request("POST", _sandbox(sandbox_id, f"/{verb}"), body=body or None, read_seconds=SNAPSHOT_SECONDS)
 
 
 def promote(sandbox_id: str, cleanup_siblings: bool, tree_id: Optional[str]) -> Request:
@@ -329,8 +344,12 @@ def stream_process(sandbox_id: str, pid: int, after: int) -> Request:
 # Code contexts
 
 
-def create_context(sandbox_id: str, language: str, cwd: str, envs: Optional[Dict[str, str]]) -> Request:
+def create_context(
+    sandbox_id: str, language: str, cwd: str, envs: Optional[Dict[str, str]], id: Optional[str]
+) -> Request:
     body: Dict[str, Any] = {"language": check.language(language), "cwd": check.text("cwd", cwd)}
+    if id is not None:
+        body["id"] = check.text("id", id)
     if envs is not None:
         body["envs"] = check.strings("envs", envs)
     return Request("POST", _sandbox(sandbox_id, "/repl/sessions"), body=body, read_seconds=60.0)
@@ -401,6 +420,10 @@ def attach(sandbox_id: str, context_id: str, execution_id: str, after: int) -> R
     )
 
 
+def list_languages(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/repl/languages"), repeatable=True)
+
+
 def run_once(sandbox_id: str, language: str, code: str, timeout_seconds: float) -> Request:
     body = {
         "language": language,
@@ -427,8 +450,11 @@ def _fs(sandbox_id: str, method: str, rest: str, path: str, **more: Any) -> Requ
     return Request(method, _sandbox(sandbox_id, f"/fs{rest}"), [("path", check.text("path", path))], **more)
 
 
-def read_file(sandbox_id: str, path: str) -> Request:
-    return _fs(sandbox_id, "GET", "", path, read_seconds=QUIET_SECONDS, repeatable=True, accept="*/*")
+def read_file(sandbox_id: str, path: str, start: Optional[int] = None, end: Optional[int] = None) -> Request:
+    request = _fs(sandbox_id, "GET", "", path, read_seconds=QUIET_SECONDS, repeatable=True, accept="*/*")
+    if start is not None or end is not None:
+        request.headers["Range"] = check.byte_range(start, end)
+    return request
 
 
 def _content(data: Union[str, bytes, bytearray, memoryview, Upload]) -> Union[bytes, Upload]:
@@ -549,6 +575,16 @@ def list_snapshots(sandbox_id: Optional[str]) -> Request:
 
 def get_snapshot(snapshot_id: str) -> Request:
     return Request("GET", f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}", repeatable=True)
+
+
+def update_snapshot(snapshot_id: str, name: Optional[str], metadata: Optional[Dict[str, str]]) -> Request:
+    body: Dict[str, Any] = {}
+    if name is not None:
+        body["name"] = check.text("name", name, empty=True)
+    if metadata is not None:
+        body["metadata"] = check.strings("metadata", metadata)
+    path = f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}"
+    return Request("PATCH", path, body=body, repeatable=True)
 
 
 def delete_snapshot(snapshot_id: str) -> Request:

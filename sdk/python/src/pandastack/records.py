@@ -297,6 +297,7 @@ class ContextInfo:
         running_id: the execution in progress, or None.
         incarnation: goes up whenever the interpreter is a new one (its variables are gone then).
         created_at: an aware datetime, None when unknown.
+        sandbox_id: the sandbox it is in. forked_from: the context it is a copy of, or None.
     """
 
     id: str
@@ -308,6 +309,8 @@ class ContextInfo:
     running_id: Optional[str] = None
     incarnation: int = 0
     created_at: Optional[datetime] = None
+    sandbox_id: str = ""
+    forked_from: Optional[str] = None
 
     @staticmethod
     def from_wire(body: Mapping[str, Any]) -> "ContextInfo":
@@ -321,6 +324,8 @@ class ContextInfo:
             running_id=body.get("running_id") or None,
             incarnation=body.get("incarnation") or 0,
             created_at=_time(body.get("created_at")),
+            sandbox_id=body.get("sandbox_id") or "",
+            forked_from=body.get("forked_from") or None,
         )
 
 
@@ -382,6 +387,7 @@ class ProcessInfo:
         tag: the name it was given, or None.
         pty: the size of its terminal as (rows, cols), None without one.
         last_event: the number of the newest event of its output.
+        exit: how it ended, without what it wrote, None while it runs.
     """
 
     pid: int
@@ -396,6 +402,7 @@ class ProcessInfo:
     tag: Optional[str] = None
     pty: Optional[Tuple[int, int]] = None
     last_event: int = 0
+    exit: Optional[ExecResult] = None
 
     @staticmethod
     def from_wire(body: Mapping[str, Any]) -> "ProcessInfo":
@@ -414,6 +421,7 @@ class ProcessInfo:
             tag=body.get("tag") or None,
             pty=(size.get("rows") or 0, size.get("cols") or 0) if size else None,
             last_event=body.get("last_event") or 0,
+            exit=ExecResult.from_wire(exited) if exited else None,
         )
 
 
@@ -491,6 +499,7 @@ class TemplateInfo:
         size_bytes: of its root filesystem.
         cpu, memory_mb, disk_mb, pids: what a sandbox of it gets when nothing is said.
         built_at: an aware datetime, None when unknown.
+        rootfs_path: where it is on the server. is_global: True for one of all workspaces. meta: what its recipe says besides.
         raw: the whole description as it came.
     """
 
@@ -504,6 +513,9 @@ class TemplateInfo:
     disk_mb: Optional[int] = None
     pids: Optional[int] = None
     built_at: Optional[datetime] = None
+    rootfs_path: str = ""
+    is_global: bool = False
+    meta: Dict[str, str] = field(default_factory=dict)
     raw: Dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -519,6 +531,9 @@ class TemplateInfo:
             disk_mb=body.get("disk_mb"),
             pids=body.get("pids"),
             built_at=_time(body.get("built_at")),
+            rootfs_path=body.get("rootfs_path") or "",
+            is_global=bool(body.get("is_global")),
+            meta=dict(body.get("meta") or {}),
             raw=dict(body),
         )
 
@@ -687,11 +702,29 @@ class SnapshotID(str):
 
     Attributes:
         id: the same as a plain str.
+        name: what it is called, or None. metadata: the strings kept with it.
+        sandbox_id: the sandbox it was taken of. parent_id: the snapshot that this one was made from, or None.
+        workspace: whose it is. template, digest: of the template of the sandbox.
+        cpu, memory_mb, disk_mb: what sandboxes made from it get when nothing is said.
         size_bytes: of what it keeps, None when unknown.
+        duration_ms: milliseconds that taking it took.
+        created_at: an aware datetime, None when unknown.
         raw: the whole description as it came.
     """
 
+    name: Optional[str]
+    metadata: Dict[str, str]
+    sandbox_id: str
+    parent_id: Optional[str]
+    workspace: str
+    template: str
+    digest: str
+    cpu: Optional[float]
+    memory_mb: Optional[int]
+    disk_mb: Optional[int]
     size_bytes: Optional[int]
+    duration_ms: Optional[float]
+    created_at: Optional[datetime]
     raw: Dict[str, Any]
 
     @property
@@ -701,7 +734,17 @@ class SnapshotID(str):
     @staticmethod
     def from_wire(body: Mapping[str, Any]) -> "SnapshotID":
         made = SnapshotID(body["id"])
+        made.name = body.get("name") or None
+        made.metadata = dict(body.get("metadata") or {})
+        made.sandbox_id = body.get("sandbox_id") or ""
+        made.parent_id = body.get("parent_id") or None
+        made.workspace = body.get("workspace") or ""
+        made.template = body.get("template") or ""
+        made.digest = body.get("digest") or ""
+        made.cpu, made.memory_mb, made.disk_mb = body.get("cpu"), body.get("memory_mb"), body.get("disk_mb")
         made.size_bytes = body.get("size_bytes")
+        made.duration_ms = body.get("duration_ms")
+        made.created_at = _time(body.get("created_at"))
         made.raw = dict(body)
         return made
 

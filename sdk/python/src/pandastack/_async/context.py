@@ -196,7 +196,7 @@ class AsyncCodeContext:
         answer = (await self._client._send(routes.fork_context(self._sandbox_id, self.id, count))).object()
         made = []
         for item in answer["children"]:
-            made.append(AsyncCodeContext(self._client, self._sandbox_id, item["id"], self.language))
+            made.append(AsyncCodeContext(self._client, self._sandbox_id, item["id"], item.get("language") or self.language))
             made[-1].warnings = list(answer.get("warnings") or [])
         return made[0] if count is None else made
 

@@ -6,7 +6,7 @@ import os
 import posixpath
 import uuid
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, List, Union
+from typing import Any, AsyncIterator, Dict, List, Optional, Union
 
 from .. import _routes as routes
 from .._request import Upload
@@ -26,14 +26,18 @@ class AsyncFilesystem:
         self._client = client
         self._sandbox_id = sandbox_id
 
-    async def read(self, path: str) -> bytes:
-        """The whole content. For large files use `download`.
+    async def read(self, path: str, *, start: Optional[int] = None, end: Optional[int] = None) -> bytes:
+        """The content, or a part of it. For large files use `download`.
+
+        Args:
+            start: from this byte on; below 0 counts from the end.
+            end: up to this byte and without it. Default: to the end.
 
         Raises:
             NotFoundError: there is none; the message has the nearest names.
-            BadRequestError: a relative path, or no file.
+            BadRequestError: a relative path, no file, or a start behind its end (status 416).
         """
-        return (await self._client._send(routes.read_file(self._sandbox_id, path))).body
+        return (await self._client._send(routes.read_file(self._sandbox_id, path, start, end))).body
 
     async def read_text(self, path: str, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The content as text, line ends as they are.

@@ -165,6 +165,7 @@ class AsyncSandbox:
         status: Optional[str] = None,
         limit: Optional[int] = None,
         *,
+        template: Optional[str] = None,
         api_url: Optional[str] = None,
         api_key: Optional[str] = None,
     ) -> List["AsyncSandbox"]:
@@ -174,8 +175,9 @@ class AsyncSandbox:
             metadata: only those that carry all of these.
             status: only those in this state, such as "running".
             limit: at most so many. Default: all.
+            template: only those of this template, by its name or an alias.
         """
-        return await shared_client(api_url, api_key).sandboxes.list(metadata, status, limit)
+        return await shared_client(api_url, api_key).sandboxes.list(metadata, status, limit, template=template)
 
     @property
     def id(self) -> str:
@@ -252,8 +254,18 @@ class AsyncSandbox:
         answer = await self._client._send(routes.run_once(self.id, language, code, timeout_seconds))
         return Execution.from_wire(answer.object())
 
+    async def languages(self) -> List[str]:
+        """The languages that `run_code` knows."""
+        answer = await self._client._send(routes.list_languages(self.id))
+        return [str(name) for name in answer.object()["languages"]]
+
     async def create_code_context(
-        self, language: str = "python", *, cwd: str = "/workspace", envs: Optional[Dict[str, str]] = None
+        self,
+        language: str = "python",
+        *,
+        cwd: str = "/workspace",
+        envs: Optional[Dict[str, str]] = None,
+        id: Optional[str] = None,
     ) -> AsyncCodeContext:
         """Makes an interpreter of its own that keeps its state.
 
@@ -261,12 +273,13 @@ class AsyncSandbox:
             language: "python".
             cwd: the folder it starts in.
             envs: variables beside those of the sandbox.
+            id: an id of your own. Default: the server chooses.
 
         Raises:
             BadRequestError: the template has no such language.
             RateLimitError: there are too many.
         """
-        body = (await self._client._send(routes.create_context(self.id, language, cwd, envs))).object()
+        body = (await self._client._send(routes.create_context(self.id, language, cwd, envs, id))).object()
         return AsyncCodeContext(self._client, self.id, body["id"], body.get("language") or "python")
 
     async def contexts(self) -> List[AsyncCodeContext]:
@@ -327,17 +340,37 @@ class AsyncSandbox:
         except NotFoundError:
             pass
 
+    async def set_lifecycle(
+        self,
+        *,
+        ttl_seconds: Optional[int] = None,
+        idle_timeout_seconds: Optional[int] = None,
+        persistent: Optional[bool] = None,
+    ) -> Lifecycle:
+        """Changes how long it has and what happens then; what is None stays.
+
+        Args:
+            ttl_seconds: so many seconds from now.
+            idle_timeout_seconds: hibernate it when nobody calls for so long; 0 for never.
+            persistent: hibernate instead of kill when its life is over.
+
+        Raises:
+            BadRequestError: more than the server's ceiling.
+        """
+        request = routes.set_lifecycle(self.id, ttl_seconds, idle_timeout_seconds, persistent)
+        return Lifecycle.from_wire((await self._client._send(request)).object())
+
     async def set_ttl(self, seconds: int) -> Lifecycle:
         """Gives it so many seconds from now.
 
         Raises:
             BadRequestError: more than the server's ceiling.
         """
-        return Lifecycle.from_wire((await self._client._send(routes.set_ttl(self.id, seconds))).object())
+        return await self.set_lifecycle(ttl_seconds=seconds)
 
     async def set_persistent(self, persistent: bool) -> Lifecycle:
         """Whether it is hibernated instead of killed when its life is over."""
-        return Lifecycle.from_wire((await self._client._send(routes.set_persistent(self.id, persistent))).object())
+        return await self.set_lifecycle(persistent=persistent)
 
     async def lifecycle(self) -> Lifecycle:
         """How long it has, and how long nobody has called."""
@@ -401,7 +434,14 @@ class AsyncSandbox:
         return SnapshotID.from_wire((await self._client._send(routes.snapshot(self.id, name, metadata, carry_running))).object())
 
     async def fork(
-        self, count: Optional[int] = None, *, metadata: Optional[Dict[str, str]] = None, carry_running: bool = False
+        self,
+        count: Optional[int] = None,
+        *,
+        metadata: Optional[Dict[str, str]] = None,
+        envs: Optional[Dict[str, str]] = None,
+        ttl_seconds: Optional[int] = None,
+        reseed: bool = True,
+        carry_running: bool = False,
     ) -> Any:
         """Copies it as it is now, with its files, processes, interpreters and their variables. It goes on.
 
@@ -410,6 +450,9 @@ class AsyncSandbox:
         Args:
             count: how many copies, 1 to 16. Default: one.
             metadata: strings for the copies, on top of the parent's.
+            envs: variables for new processes, on top of the parent's.
+            ttl_seconds: the copies' lives from now. Default: the parent's.
+            reseed: make random state new in each.
             carry_running: don't wait for running cells: every copy goes on with them.
 
         Returns:
@@ -420,17 +463,27 @@ class AsyncSandbox:
             CapacityError: there is no memory for so many, or no disk; nothing was copied.
             ServerError: this server can't do it (status 501).
         """
-        answer = await self._client._send(routes.fork(self.id, count, metadata, carry_running))
+        request = routes.fork(self.id, "fork", count, metadata, envs, ttl_seconds, reseed, carry_running)
+        answer = await self._client._send(request)
         made = await self._children(answer.json())
         return made[0] if count is None else made
 
-    async def fork_tree(self, count: int = 2, *, metadata: Optional[Dict[str, str]] = None) -> List["AsyncSandbox"]:
+    async def fork_tree(
+        self,
+        count: int = 2,
+        *,
+        metadata: Optional[Dict[str, str]] = None,
+        envs: Optional[Dict[str, str]] = None,
+        ttl_seconds: Optional[int] = None,
+        reseed: bool = True,
+        carry_running: bool = False,
+    ) -> List["AsyncSandbox"]:
         """Copies it into a tree of branches, of which `promote` keeps one.
 
-        Raises:
-            ServerError: this server can't do it (status 501).
+        Args and errors: as `fork`.
         """
-        return await self._children((await self._client._send(routes.fork_tree(self.id, count, metadata))).json())
+        request = routes.fork(self.id, "fork-tree", count, metadata, envs, ttl_seconds, reseed, carry_running)
+        return await self._children((await self._client._send(request)).json())
 
     async def promote(self, *, cleanup_siblings: bool = False, tree_id: Optional[str] = None) -> Dict[str, Any]:
         """Makes this branch of a tree the one that stays.

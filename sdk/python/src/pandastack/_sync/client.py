@@ -291,7 +291,12 @@ class Sandboxes:
         return Sandbox(self._client, SandboxInfo.from_wire(body))
 
     def list(
-        self, metadata: Optional[Dict[str, str]] = None, status: Optional[str] = None, limit: Optional[int] = None
+        self,
+        metadata: Optional[Dict[str, str]] = None,
+        status: Optional[str] = None,
+        limit: Optional[int] = None,
+        *,
+        template: Optional[str] = None,
     ) -> List[Any]:
         """The sandboxes of the key's workspace, the newest first, as a list of `Sandbox`; fetched page by page.
 
@@ -299,6 +304,7 @@ class Sandboxes:
             metadata: only those that carry all of these.
             status: only those in this state, such as "running".
             limit: at most so many. Default: all.
+            template: only those of this template, by its name or an alias.
         """
         from .sandbox import Sandbox
 
@@ -308,7 +314,7 @@ class Sandboxes:
         cursor: Optional[str] = None
         while True:
             size = PAGE if left is None else min(PAGE, left - len(chosen))
-            answer = self._client._send(routes.list_sandboxes(metadata, status, size, cursor))
+            answer = self._client._send(routes.list_sandboxes(metadata, status, template, size, cursor))
             infos = [SandboxInfo.from_wire(body) for body in answer.items("sandboxes")]
             chosen += [  # a server that doesn't know the filters has sent all
                 info
@@ -429,6 +435,16 @@ class Snapshots:
             NotFoundError: there is none.
         """
         return SnapshotID.from_wire((self._client._send(routes.get_snapshot(id))).object())
+
+    def update(
+        self, id: str, *, name: Optional[str] = None, metadata: Optional[Dict[str, str]] = None
+    ) -> SnapshotID:
+        """Changes what a snapshot is called and carries; what is None stays, `metadata` replaces all of it.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return SnapshotID.from_wire((self._client._send(routes.update_snapshot(id, name, metadata))).object())
 
     def delete(self, id: str) -> None:
         """Removes a snapshot.

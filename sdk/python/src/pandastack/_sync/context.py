@@ -197,7 +197,7 @@ class CodeContext:
         answer = (self._client._send(routes.fork_context(self._sandbox_id, self.id, count))).object()
         made = []
         for item in answer["children"]:
-            made.append(CodeContext(self._client, self._sandbox_id, item["id"], self.language))
+            made.append(CodeContext(self._client, self._sandbox_id, item["id"], item.get("language") or self.language))
             made[-1].warnings = list(answer.get("warnings") or [])
         return made[0] if count is None else made
 

@@ -1,0 +1,300 @@
+/** Files of a sandbox. Bytes travel as bytes, in streams, at any size. */
+
+import type * as api from "./api.js";
+import type { Client } from "./client.js";
+import { localFiles } from "./config.js";
+import { QUIET_SECONDS, segment, type Call, type CallOptions, type Content } from "./connection.js";
+import { NotFoundError } from "./errors.js";
+import { fromBase64 } from "./events.js";
+
+/** An absolute path. Bytes are for a name that is not UTF-8: those of `FileInfo.rawPath`. */
+export type Path = string | Uint8Array;
+
+/** What a file or folder is: what the API says, and where it is. */
+export interface FileInfo extends api.FileInfo {
+  /** Absolute. U+FFFD stands for bytes that are not UTF-8: then use `rawPath`. */
+  readonly path: string;
+  /** The path in bytes, of a name that is not UTF-8. */
+  readonly rawPath?: Uint8Array;
+}
+
+/** How a file is read. */
+export interface ReadOptions extends CallOptions {
+  /** From this byte on; below 0 counts from the end. Default: the first. */
+  start?: number | undefined;
+  /** Up to this byte and without it. Default: to the end. */
+  end?: number | undefined;
+}
+
+/** How a file is written. */
+export interface WriteOptions extends CallOptions {
+  /** Permissions, such as 0o755 or "0755". Default: those of what was there, 0o644 for a new file. */
+  mode?: number | string | undefined;
+  /** Add to what is there; when that breaks off, it is taken back. */
+  append?: boolean | undefined;
+}
+
+/** A folder and what is in it, as `walk` gives them. */
+export interface WalkEntry {
+  readonly dir: string;
+  readonly dirs: FileInfo[];
+  readonly files: FileInfo[];
+}
+
+/** Files: `sandbox.filesystem`. Paths are absolute. */
+export class Filesystem {
+  readonly #client: Client;
+  readonly #sandbox: string;
+
+  /** @internal */
+  constructor(client: Client, sandboxId: string) {
+    this.#client = client;
+    this.#sandbox = `/sandboxes/${segment("sandbox id", sandboxId)}`;
+  }
+
+  /**
+   * The content as text, which must be UTF-8. It is given as it is: line ends and a byte order mark stay.
+   *
+   * @throws TypeError it is not UTF-8: use `readBytes`.
+   * @throws NotFoundError there is none; the message has the nearest names.
+   * @throws BadRequestError a relative path, or no file.
+   */
+  async read(path: Path, options: ReadOptions = {}): Promise<string> {
+    const bytes = await this.readBytes(path, options);
+    try {
+      return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    } catch {
+      throw new TypeError(`${shown(path)} is not UTF-8 text: use readBytes`);
+    }
+  }
+
+  /** The same as `read`. */
+  async readText(path: Path, options: ReadOptions = {}): Promise<string> {
+    return this.read(path, options);
+  }
+
+  /** The content, or a part of it. For large files use `readStream` or `download`. Throws as `read`. */
+  async readBytes(path: Path, options: ReadOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
+    return (await this.#client.connection.send({ ...this.#reading(path, options), repeatable: true })).bytes;
+  }
+
+  /**
+   * The content, or a part of it, as it comes. Cancelling the stream lets go of the connection. A connection that breaks
+   * errors the stream with a `NetworkError`; `start` goes on from where it was. Throws as `read`.
+   */
+  async readStream(path: Path, options: ReadOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    const answer = await this.#client.connection.stream(this.#reading(path, options));
+    const pieces = answer.pieces();
+    return new ReadableStream<Uint8Array>(
+      {
+        async pull(controller) {
+          const { done, value } = await pieces.next();
+          if (done) controller.close();
+          else controller.enqueue(value);
+        },
+        cancel() {
+          answer.close();
+        },
+      },
+      { highWaterMark: 0 },
+    );
+  }
+
+  /**
+   * Writes a file, in one step as seen from inside; missing folders are made. What is there is replaced; through a link,
+   * its target is.
+   *
+   * @param data text, which is encoded as UTF-8; bytes; or a stream, which is sent as it is read.
+   * @throws BadRequestError a relative path, or no file is there.
+   * @throws CapacityError the disk is full (status 507); what was there is unchanged.
+   * @throws NetworkError the connection broke; an append may have been done.
+   */
+  async write(path: Path, data: Content, options: WriteOptions = {}): Promise<api.WriteResult> {
+    const { mode, append = false, signal } = options;
+    const call: Call = {
+      ...this.#call(append ? "POST" : "PUT", "", path), // an HTTP client may send a PUT again by itself
+      content: content(data),
+      quietSeconds: QUIET_SECONDS,
+      // What was appended is there, and a stream is used up: neither is sent twice.
+      repeatable: !append && (typeof data === "string" || data instanceof Uint8Array || data instanceof ArrayBuffer || data instanceof Blob),
+      signal,
+    };
+    const query = [...call.query!, ["mode", mode === undefined ? undefined : permissions(mode)]] as const;
+    return (await this.#client.connection.send({ ...call, query })).object<api.WriteResult>();
+  }
+
+  /**
+   * Streams a local file into the sandbox. Not in browsers: give `write` a `Blob` there.
+   *
+   * @throws Error the local file can't be read.
+   * @throws CapacityError the disk is full (status 507).
+   */
+  async upload(local: string, remote: Path, options: WriteOptions = {}): Promise<api.WriteResult> {
+    return this.write(remote, localFiles().createReadStream(local), options);
+  }
+
+  /**
+   * Streams a file out of the sandbox; the local one appears when it is complete. Not in browsers: use `readStream` there.
+   *
+   * @returns its size in bytes.
+   * @throws Error the local file can't be written.
+   * @throws NotFoundError there is none.
+   * @throws NetworkError the connection broke; nothing is left behind.
+   */
+  async download(remote: Path, local: string, options: CallOptions = {}): Promise<number> {
+    const fs = localFiles();
+    const part = `${local}.${crypto.randomUUID().slice(0, 8)}.part`;
+    const answer = await this.#client.connection.stream(this.#reading(remote, options));
+    let size = 0;
+    try {
+      const file = fs.openSync(part, "wx");
+      try {
+        for await (const piece of answer.pieces()) {
+          for (let at = 0; at < piece.length; ) at += fs.writeSync(file, piece.subarray(at));
+          size += piece.length;
+        }
+      } finally {
+        fs.closeSync(file);
+      }
+      fs.renameSync(part, local);
+    } finally {
+      answer.close();
+      fs.rmSync(part, { force: true });
+    }
+    return size;
+  }
+
+  /**
+   * What is in a folder, by name, however much it is.
+   *
+   * @throws NotFoundError there is none.
+   * @throws BadRequestError no folder.
+   */
+  async list(path: Path = "/", options: CallOptions = {}): Promise<FileInfo[]> {
+    const entries: FileInfo[] = [];
+    for (let after: Path | undefined; ; ) {
+      const call = this.#call("GET", "/dir", path);
+      const query = [...call.query!, ["after", after]] as const;
+      const page = (await this.#client.connection.send({ ...call, query, quietSeconds: QUIET_SECONDS, ...options })).object<api.DirListing>();
+      entries.push(...page.entries.map((entry) => located(entry, path)));
+      const last = page.entries.at(-1);
+      if (!page.truncated || last === undefined) return entries;
+      after = last.raw_name === undefined ? last.name : fromBase64(last.raw_name);
+    }
+  }
+
+  /**
+   * What the file or folder is; a link is described itself.
+   *
+   * @throws NotFoundError there is none.
+   */
+  async stat(path: Path, options: CallOptions = {}): Promise<FileInfo> {
+    const info = (await this.#client.connection.send({ ...this.#call("GET", "/stat", path), ...options })).object<api.FileInfo>();
+    return typeof path === "string" ? { ...info, path } : { ...info, path: shown(path), rawPath: path };
+  }
+
+  /** Whether something is there. Throws `NotFoundError` when the sandbox is not. */
+  async exists(path: Path, options: CallOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options);
+    } catch (error) {
+      if (!(error instanceof NotFoundError)) throw error;
+      await this.#client.connection.send({ method: "GET", path: this.#sandbox, repeatable: true, ...options });
+      return false;
+    }
+    return true;
+  }
+
+  /** Makes a folder and those above it. Does nothing when it is there. */
+  async mkdir(path: string, options: CallOptions = {}): Promise<void> {
+    await this.#client.connection.send({ method: "POST", path: `${this.#sandbox}/fs/dir`, json: { path }, repeatable: true, ...options });
+  }
+
+  /**
+   * Moves or renames a file or folder, a link itself; missing folders are made.
+   *
+   * @param target its new place itself, not a folder to move it into.
+   * @param options `overwrite` replaces what is there: a file or link a file or link, a folder an empty folder.
+   * @throws NotFoundError there is none.
+   * @throws ConflictError the target is there, and not `overwrite`, or it can't be replaced by this.
+   * @throws BadRequestError the target lies inside the folder that is moved.
+   */
+  async move(source: string, target: string, options: { overwrite?: boolean | undefined } & CallOptions = {}): Promise<void> {
+    const { overwrite, signal } = options;
+    await this.#client.connection.send({ method: "POST", path: `${this.#sandbox}/fs/move`, json: { from: source, to: target, overwrite }, signal });
+  }
+
+  /**
+   * Removes a file, or a folder: an empty one, or with `recursive` any.
+   *
+   * @throws NotFoundError there is none.
+   * @throws ConflictError the folder is not empty.
+   */
+  async remove(path: Path, options: { recursive?: boolean | undefined } & CallOptions = {}): Promise<void> {
+    const { recursive, signal } = options;
+    const call = this.#call("DELETE", "", path);
+    await this.#client.connection.send({ ...call, query: [...call.query!, ["recursive", recursive ? "1" : undefined]], signal });
+  }
+
+  /** Each folder from `path` down with what is in it, a folder before those below it; links are not followed. */
+  async *walk(path: Path = "/", options: CallOptions = {}): AsyncGenerator<WalkEntry, void, undefined> {
+    const entries = await this.list(path, options);
+    const dirs = entries.filter((entry) => entry.mode === "d");
+    yield { dir: shown(path), dirs, files: entries.filter((entry) => entry.mode !== "d") };
+    for (const dir of dirs) yield* this.walk(dir.rawPath ?? dir.path, options);
+  }
+
+  #call(method: Call["method"], verb: "" | "/stat" | "/dir", path: Path): Call {
+    if (typeof path !== "string" && !(path instanceof Uint8Array)) throw new TypeError(`path must be a string, not ${typeof path}`);
+    return { method, path: `${this.#sandbox}/fs${verb}`, query: [["path", path]], repeatable: true };
+  }
+
+  #reading(path: Path, { start, end, signal }: ReadOptions): Call {
+    const range = rangeOf(start, end);
+    return { ...this.#call("GET", "", path), accept: "*/*", quietSeconds: QUIET_SECONDS, headers: range === undefined ? {} : { Range: range }, signal };
+  }
+}
+
+function rangeOf(start: number | undefined, end: number | undefined): string | undefined {
+  if (start === undefined && end === undefined) return undefined;
+  for (const [name, value] of [["start", start], ["end", end]] as const) {
+    if (value !== undefined && !Number.isSafeInteger(value)) throw new RangeError(`${name} must be a whole number, not ${value}`);
+  }
+  if (start !== undefined && start < 0) {
+    if (end !== undefined) throw new RangeError("end must be left out when start counts from the end");
+    return `bytes=${start}`;
+  }
+  const from = start ?? 0;
+  if (end !== undefined && end <= from) throw new RangeError(`end must be above start (${from}), not ${end}`);
+  return `bytes=${from}-${end === undefined ? "" : end - 1}`;
+}
+
+/** A view of a part of a buffer is sent as that part. */
+function content(data: unknown): Content {
+  const fits = typeof data === "string" || (typeof data === "object" && data !== null && (ArrayBuffer.isView(data) || data instanceof ArrayBuffer || data instanceof Blob || data instanceof ReadableStream || Symbol.asyncIterator in data));
+  if (!fits) throw new TypeError(`data must be a string, bytes, a Blob or a stream, not ${data === null ? "null" : typeof data}`);
+  return data as Content;
+}
+
+function permissions(mode: number | string): string {
+  const bits = typeof mode === "string" ? Number.parseInt(mode, 8) : mode;
+  if (!Number.isInteger(bits) || bits < 0 || bits > 0o7777 || (typeof mode === "string" && !/^[0-7]+$/.test(mode))) {
+    throw new RangeError(`mode must be permissions such as 0o644 or "0644", not ${JSON.stringify(mode)}`);
+  }
+  return bits.toString(8).padStart(4, "0");
+}
+
+function located(entry: api.FileInfo, folder: Path): FileInfo {
+  const path = `${shown(folder).replace(/\/+$/, "")}/${entry.name}`;
+  if (entry.raw_name === undefined && typeof folder === "string") return { ...entry, path };
+  const [above, name] = [bytesOf(folder), entry.raw_name === undefined ? bytesOf(entry.name) : fromBase64(entry.raw_name)];
+  return { ...entry, path, rawPath: Uint8Array.from([...above, ...(above.at(-1) === 47 ? [] : [47]), ...name]) };
+}
+
+function bytesOf(path: Path): Uint8Array {
+  return typeof path === "string" ? new TextEncoder().encode(path) : path;
+}
+
+function shown(path: Path): string {
+  return typeof path === "string" ? path : new TextDecoder().decode(path);
+}

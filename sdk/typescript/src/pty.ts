@@ -1,0 +1,113 @@
+/** Terminals in a sandbox: programs that want one, such as a shell, an editor or a password prompt. */
+
+import type * as api from "./api.js";
+import type { Client } from "./client.js";
+import { Commands, Process, type Command } from "./commands.js";
+import { seconds, type CallOptions, type Content } from "./connection.js";
+import { NotFoundError } from "./errors.js";
+
+/** What a terminal is to be. */
+export interface TerminalOptions extends CallOptions {
+  /** A string for the shell (bash), or an array of arguments. Default: a login shell. */
+  cmd?: Command | undefined;
+  /** Its size, at most 1000 each. Default: 24 rows, 80 columns. */
+  rows?: number | undefined;
+  cols?: number | undefined;
+  /** Its working folder. Default: /workspace. */
+  cwd?: string | undefined;
+  /** Variables beside those of the sandbox. TERM is xterm-256color unless you say otherwise. */
+  envs?: Record<string, string> | undefined;
+  /** A name or number. Default: root. */
+  user?: string | number | undefined;
+  /** Its deadline in seconds, which ends all of its session. Default: none. */
+  timeoutSeconds?: number | undefined;
+  /** A name for it in lists, unique while it runs. */
+  tag?: string | undefined;
+}
+
+/**
+ * A process with a terminal. It lives in the sandbox, whoever is connected, and its input is always open.
+ *
+ * All that it writes is one stream of bytes, with the escape sequences of the terminal in it. Iterating over it gives
+ * events as `stream` does, which have numbers to come back to; `output` gives the bytes.
+ */
+export class Terminal extends Process {
+  /** What it writes, as it comes, to its end. `after` is the number of an event: see `stream`. */
+  async *output(options: { after?: number | undefined } & CallOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    for await (const event of this.stream(options)) {
+      if (event.type === "stdout") yield event.raw ?? new TextEncoder().encode(event.text);
+    }
+  }
+
+  /**
+   * Sets the size; programs in the foreground are told by SIGWINCH.
+   *
+   * @throws ConflictError it has ended.
+   */
+  async resize(rows: number, cols: number, options: CallOptions = {}): Promise<void> {
+    await this.send("POST", "/resize", { json: { rows, cols }, repeatable: true, ...options });
+  }
+}
+
+/** Terminals: `sandbox.pty`. */
+export class Pty {
+  readonly #client: Client;
+  readonly #commands: Commands;
+  readonly #path: string;
+
+  /** @internal */
+  constructor(client: Client, path: string, commands: Commands) {
+    this.#client = client;
+    this.#path = path;
+    this.#commands = commands;
+  }
+
+  /**
+   * Starts a shell, or `cmd`, with a terminal of its own, and returns at once.
+   *
+   * @throws NotFoundError no such sandbox.
+   * @throws ServerError the agent in the sandbox is of an earlier version and has no terminals (status 501).
+   */
+  async create(options: TerminalOptions = {}): Promise<Terminal> {
+    const { cmd = ["/bin/bash", "-l"], rows = 24, cols = 80, cwd, envs, user, timeoutSeconds, tag, signal } = options;
+    const timeout_ms = timeoutSeconds === undefined ? undefined : Math.max(1, Math.round(seconds("timeoutSeconds", timeoutSeconds) * 1000));
+    const json = { cmd, cwd, envs, user: user === undefined ? undefined : String(user), tag, timeout_ms, pty: { rows, cols } };
+    const { pid } = (await this.#client.connection.send({ method: "POST", path: `${this.#path}/processes`, json, signal })).object<api.Process>();
+    return new Terminal(this.#client, this.#path, pid);
+  }
+
+  /**
+   * The terminal of the process with this number, started by whomever.
+   *
+   * @throws NotFoundError there is no such process, or it has no terminal.
+   */
+  async connect(pid: number, options: CallOptions = {}): Promise<Terminal> {
+    const terminal = new Terminal(this.#client, this.#path, pid);
+    if ((await terminal.info(options)).pty === undefined) throw new NotFoundError(`process ${pid} has no terminal: use commands.connect`);
+    return terminal;
+  }
+
+  /** The processes with a terminal, ended ones for a while too. */
+  async list(options: CallOptions = {}): Promise<api.Process[]> {
+    return (await this.#commands.list(options)).filter((process) => process.pty !== undefined);
+  }
+
+  /**
+   * Types into the terminal of a process.
+   *
+   * @throws ConflictError it has ended.
+   */
+  async sendStdin(pid: number, data: Content, options: CallOptions = {}): Promise<void> {
+    await new Terminal(this.#client, this.#path, pid).sendStdin(data, options);
+  }
+
+  /** Sets the size of the terminal of a process. */
+  async resize(pid: number, rows: number, cols: number, options: CallOptions = {}): Promise<void> {
+    await new Terminal(this.#client, this.#path, pid).resize(rows, cols, options);
+  }
+
+  /** Kills a process and all of its session; false when there is none with this number. */
+  async kill(pid: number, options: CallOptions = {}): Promise<boolean> {
+    return this.#commands.kill(pid, options);
+  }
+}

@@ -1,0 +1,161 @@
+// A PandaStack server in this process: it speaks the wire, keeps what it is told in memory, and breaks when asked to.
+import { createServer } from "node:http";
+
+export const KEY = `pds_${"0".repeat(32)}`;
+export const SANDBOX = { id: "sb_1", template: "code-interpreter", status: "running", cpu: 2, memory_mb: 2048, metadata: { who: "me" }, created_at: "2026-03-01T10:00:00.123456789Z", expires_at: "2026-03-01T11:00:00Z" };
+
+/** What a route does instead of answering. */
+export const BREAK = Symbol("break the connection");
+export const HANG = Symbol("never answer");
+
+export class FakeServer {
+  calls = []; // {method, path, query, headers, body, json}
+  cells = new Map(); // by execution id: {code, events}
+  scripts = new Map(); // by code: events
+  cuts = []; // a stream each: break it after so many events
+  #routes = [];
+  #sockets = new Set();
+
+  async start(port = 0) {
+    this.#http = createServer((request, response) => void this.#serve(request, response));
+    this.#http.on("connection", (socket) => {
+      this.#sockets.add(socket);
+      socket.on("close", () => this.#sockets.delete(socket));
+    });
+    await new Promise((resolve) => this.#http.listen(port, "127.0.0.1", resolve));
+    this.port = this.#http.address().port;
+    return this;
+  }
+  #http;
+
+  /** Refuses new connections and breaks those there are, as a killed daemon does. */
+  async stop() {
+    const closed = new Promise((resolve) => this.#http.close(resolve));
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+
+  restart() {
+    return this.start(this.port);
+  }
+
+  get url() {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  /** Answers a route with [status, body, headers], a string, BREAK, HANG, or what a function of the call gives. */
+  on(method, pattern, answer) {
+    this.#routes.unshift([method, new RegExp(`^/v1${pattern}$`), answer]);
+  }
+
+  sent(method, ending) {
+    return this.calls.filter((call) => call.method === method && call.path.endsWith(ending));
+  }
+
+  async #serve(request, response) {
+    const chunks = [];
+    try {
+      for await (const chunk of request) chunks.push(chunk);
+    } catch {
+      return; // the client has gone away in the middle
+    }
+    const url = new URL(request.url, this.url);
+    const body = Buffer.concat(chunks);
+    const call = {
+      method: request.method,
+      path: decodeURIComponent(url.pathname),
+      target: request.url,
+      query: Object.fromEntries(url.searchParams),
+      headers: request.headers,
+      body,
+      get json() {
+        return JSON.parse(body.toString());
+      },
+      gone: new Promise((resolve) => response.on("close", resolve)),
+    };
+    this.calls.push(call);
+    const answer = await this.#answer(call);
+    if (answer === HANG) return;
+    if (answer === BREAK) return void request.socket.destroy();
+    if (answer.events) return void this.#stream(response, answer.events, this.cuts.shift());
+    const [status, content, headers = {}] = answer;
+    response.writeHead(status, { "content-type": "application/json", ...headers });
+    response.end(content === undefined ? undefined : Buffer.isBuffer(content) || typeof content === "string" ? content : JSON.stringify(content));
+  }
+
+  async #answer(call) {
+    for (const [method, pattern, answer] of this.#routes) {
+      const match = call.method === method && pattern.exec(call.path);
+      if (match) return typeof answer === "function" ? await answer(call, ...match.slice(1)) : answer;
+    }
+    if (call.headers.authorization !== `Bearer ${KEY}`) return [401, { error: "the key is not known", code: "unauthenticated" }];
+    for (const [method, pattern, answer] of this.#builtIn) {
+      const match = call.method === method && new RegExp(`^/v1${pattern}$`).exec(call.path);
+      if (match) return answer(call, ...match.slice(1));
+    }
+    return [404, { error: `no route ${call.method} ${call.path}`, code: "not_found" }];
+  }
+
+  #builtIn = [
+    ["POST", "/sandboxes", (call) => [201, { ...SANDBOX, ...call.json }]],
+    ["GET", "/sandboxes/sb_1", () => [200, SANDBOX]],
+    ["DELETE", "/sandboxes/sb_1", () => [204]],
+    ["POST", "/sandboxes/sb_1/repl/sessions", (call) => [201, { id: "ctx_1", language: call.json.language }]],
+    ["DELETE", "/sandboxes/sb_1/repl/sessions/[^/]+", () => [204]],
+    ["POST", "/sandboxes/sb_1/repl/sessions/[^/]+/run(/stream)?", (call) => this.run(call)],
+    ["GET", "/sandboxes/sb_1/repl/sessions/[^/]+/executions/([^/]+)", (call, id) => this.attach(call, id)],
+  ];
+
+  /** What the server does with a cell: the same id with the same code attaches, with other code it is a conflict. */
+  run(call) {
+    const { execution_id: id, code } = call.json;
+    if (!this.cells.has(id)) this.cells.set(id, { code, events: this.#eventsOf(id, code) });
+    const cell = this.cells.get(id);
+    if (cell.code !== code) return [409, { error: "this execution id ran other code", code: "conflict" }];
+    if (call.path.endsWith("/stream")) return { events: cell.events };
+    return [200, whole(cell.events)];
+  }
+
+  attach(call, id) {
+    const cell = this.cells.get(id);
+    if (!cell) return [404, { error: "no such execution", code: "not_found" }];
+    return { events: cell.events.filter((event) => event.seq > Number(call.query.after)) };
+  }
+
+  #eventsOf(id, code) {
+    const script = this.scripts.get(code) ?? [{ type: "result", data: { "text/plain": code }, is_last_expression: true }];
+    const shown = script.filter((event) => event.type !== "end");
+    const ending = { end: "ok", state_survived: true, exit: 0, exit_code: 0, duration_ms: 1.5, ...script.find((event) => event.type === "end"), execution_id: id, execution_count: 1 };
+    const events = [{ type: "started", execution_id: id, execution_count: 1 }, ...shown, { ...ending, type: "end" }];
+    return events.map((event, index) => ({ ...event, seq: index + 1 }));
+  }
+
+  /** Events, cut into pieces anywhere, and broken off after `cut` of them. */
+  #stream(response, events, cut) {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(": hello\n\n");
+    for (const [index, { type, seq, ...data }] of events.entries()) {
+      if (index === cut) return void response.write("id: 99\nevent: std", () => response.destroy());
+      const bytes = Buffer.from(`id: ${seq}\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`);
+      const at = Math.max(1, bytes.findIndex((byte) => byte > 127) + 1 || 7); // in the middle of a letter, if there is a long one
+      response.write(bytes.subarray(0, at));
+      response.write(bytes.subarray(at));
+    }
+    response.end();
+  }
+}
+
+function whole(events) {
+  const text = (type) => events.filter((event) => event.type === type).map((event) => event.text).join("");
+  const results = events.filter((event) => event.type === "result").sort((a, b) => Number(b.is_last_expression ?? false) - Number(a.is_last_expression ?? false));
+  const { type: _, seq: __, ...ending } = events.at(-1);
+  return { ...ending, stdout: text("stdout"), stderr: text("stderr"), results: results.map((r) => r.data), results_meta: results.map((r) => ({ is_last_expression: r.is_last_expression ?? false })) };
+}
+
+/** For tests: a server that ends with the test, and a client of it. */
+export async function serve(t, sdk, options = {}) {
+  const server = await new FakeServer().start();
+  t.after(() => server.stop().catch(() => undefined)); // the test may have stopped it
+  const client = new sdk.Client({ apiUrl: server.url, apiKey: KEY, ...options });
+  return { server, client, sandbox: sdk.Sandbox.fromInfo(SANDBOX, client) };
+}

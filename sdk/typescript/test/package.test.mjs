@@ -1,0 +1,50 @@
+// The package as it is published: what is in it, and that programs of both kinds can use it.
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+function run(command, args, cwd) {
+  const done = spawnSync(command, args, { cwd, encoding: "utf8" });
+  assert.equal(done.status, 0, `${command} ${args.join(" ")}\n${done.stdout}${done.stderr}`);
+  return done.stdout;
+}
+
+test("what npm packs installs, is imported and required, and has types for both", (t) => {
+  const dir = mkdtempSync(join(tmpdir(), "pandastack-pack-"));
+  t.after(() => rmSync(dir, { recursive: true }));
+  const [packed] = JSON.parse(run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", dir], root));
+  const names = packed.files.map((file) => file.path);
+  for (const name of ["dist/esm/index.js", "dist/cjs/index.js", "dist/esm/index.d.ts", "dist/cjs/index.d.ts", "README.md", "package.json"]) assert.ok(names.includes(name), name);
+  assert.deepEqual(names.filter((name) => !/^(dist\/(esm|cjs)\/([a-z]+\.(js|d\.ts)|package\.json)|README\.md|package\.json)$/.test(name)), []);
+
+  writeFileSync(join(dir, "package.json"), JSON.stringify({ private: true }));
+  run("npm", ["install", "--offline", "--no-audit", "--no-fund", join(dir, packed.filename)], dir);
+  const words = 'new Client({ apiUrl: "http://x" }).apiUrl + Sandbox.name + new NotFoundError("n").name';
+  writeFileSync(join(dir, "a.mjs"), `import Default, { Client, Sandbox, NotFoundError } from "@pandastack/sdk"; console.log(${words} + (Default === Client));`);
+  writeFileSync(join(dir, "b.cjs"), `const { Client, Sandbox, NotFoundError, default: Default } = require("@pandastack/sdk"); console.log(${words} + (Default === Client));`);
+  for (const file of ["a.mjs", "b.cjs"]) assert.equal(run(process.execPath, [file], dir), "http://x/v1SandboxNotFoundErrortrue\n", file);
+
+  const source = 'import { Sandbox, type Execution } from "@pandastack/sdk";\nexport async function f(sandbox: Sandbox): Promise<string> {\n  const ex: Execution = await sandbox.runCode("1");\n  return ex.error ?? ex.stdout;\n}\n';
+  writeFileSync(join(dir, "c.mts"), source);
+  writeFileSync(join(dir, "d.cts"), source);
+  const tsc = join(root, "node_modules/typescript/bin/tsc");
+  // Without the skip: the declarations themselves are checked, with no types but the platform's.
+  run(process.execPath, [tsc, "--noEmit", "--strict", "--target", "es2022", "--lib", "es2023,esnext.disposable,dom,dom.asynciterable", "--module", "nodenext", "c.mts", "d.cts"], dir);
+});
+
+test("the package depends on nothing, and its lockfile names no registry", () => {
+  const read = (name) => JSON.parse(readFileSync(join(root, name), "utf8"));
+  const { dependencies, peerDependencies, optionalDependencies, version } = read("package.json");
+  assert.deepEqual([dependencies, peerDependencies, optionalDependencies], [undefined, undefined, undefined]);
+  assert.equal(readFileSync(join(root, "src/version.ts"), "utf8"), `export const VERSION = "${version}";\n`);
+  for (const [name, entry] of Object.entries(read("package-lock.json").packages)) assert.equal(entry.resolved, undefined, name);
+});
+
+test("the types of the API are those of its description", () => {
+  run(process.execPath, ["tools/api-types.mjs", "--check"], root);
+});

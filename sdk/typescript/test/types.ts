@@ -1,0 +1,68 @@
+// What the compiler must accept, and what it must refuse. It is only checked, never run.
+import { type CellEvent, Client, type CodeContext, type Execution, ExecResult, NotFoundError, Process, Sandbox, type api } from "@pandastack/sdk";
+
+export async function accepted(): Promise<void> {
+  await using sandbox = await Sandbox.create({ template: "code-interpreter", ttlSeconds: 3600, apiKey: "pds_x" });
+  await using ctx: CodeContext = await sandbox.createCodeContext();
+  const ex: Execution = await ctx.runCode("1 + 1", { timeoutSeconds: 5, signal: AbortSignal.timeout(10_000) });
+  const said: string = ex.error ?? ex.stdout;
+  const chart: string | undefined = ex.results[0]?.chart ?? ex.png ?? said;
+  const end: "ok" | "error" | "timeout" | "interrupted" | "oom" | "kernel_died" = ex.end;
+
+  for await (const event of ctx.stream("for i in range(3): print(i)")) words(event);
+
+  const process: Process = await sandbox.commands.run(["python3", "-m", "http.server"], { background: true, stdin: true });
+  const result: ExecResult = await sandbox.commands.run("ls", { onStdout: (text) => text.length });
+  const one: Sandbox = await sandbox.fork({ metadata: { a: "b" } });
+  const many: Sandbox[] = await sandbox.fork(3);
+  const copies: CodeContext[] = await ctx.fork(2);
+  const info: api.SandboxInfo = one.info;
+  const bytes: Uint8Array = await sandbox.filesystem.readBytes("/x", { start: 0, end: 10 });
+  const text: string = await sandbox.filesystem.read("/x");
+  await sandbox.filesystem.write("/x", await sandbox.filesystem.readStream("/y"));
+  for await (const { dir, files } of sandbox.filesystem.walk("/workspace")) console.log(dir, files.length);
+  for await (const event of new Client().events({ follow: true })) console.log(event.type, event.payload["by"]);
+  try {
+    await Sandbox.get("sb-x");
+  } catch (error) {
+    if (error instanceof NotFoundError) console.log(error.hint?.length, error.code === "not_found");
+  }
+  console.log(chart, end, process.pid, result.exitCode, many.length, copies.length, info.memory_mb, bytes.length, text);
+}
+
+/** The type of an event says which fields it has. */
+function words(event: CellEvent): string {
+  switch (event.type) {
+    case "stdout":
+    case "stderr":
+      return event.text;
+    case "result":
+      return event.result.text ?? "";
+    case "started":
+      return event.executionId;
+    case "input_request":
+      return event.prompt;
+    case "gap":
+      return `${event.dropped} bytes of ${event.stream}`;
+    case "end":
+      return event.execution.end;
+  }
+}
+
+export async function refused(sandbox: Sandbox, ctx: CodeContext): Promise<void> {
+  // @ts-expect-error an option that there is not
+  await Sandbox.create({ template: "base", memory: 5 });
+  // @ts-expect-error seconds are a number
+  await ctx.runCode("1", { timeoutSeconds: "5" });
+  // @ts-expect-error one copy is no list
+  const [none] = await sandbox.fork();
+  // @ts-expect-error standard input that stays open needs the background
+  await sandbox.commands.run("cat", { stdin: true });
+  // @ts-expect-error a command is no number
+  await sandbox.exec(5);
+  // @ts-expect-error what is not there may be undefined
+  const png: string = (await ctx.runCode("1")).png;
+  // @ts-expect-error states have names
+  await Sandbox.list({ status: "runing" });
+  console.log(none, png);
+}

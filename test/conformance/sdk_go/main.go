@@ -1,0 +1,629 @@
+// Command sdk_go is the Go SDK behind the conformance programme's operations:
+// a line of JSON in, a line of JSON out. See sdk_python.py beside it.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pandastack/pandastack/api"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+// args are those of one operation, under their names.
+type args struct {
+	raw json.RawMessage
+	// What most operations have.
+	Sandbox, Context string
+	PID              int
+	ID, Name, Path   string
+	Count            *int
+	Data             []byte
+	Metadata         map[string]string
+	TimeoutSeconds   float64 `json:"timeout_seconds"`
+}
+
+type operation func(ctx context.Context, c *pandastack.Client, a args) (any, error)
+
+// ofClient reads the arguments as a T.
+func ofClient[T any](call func(context.Context, *pandastack.Client, T) (any, error)) operation {
+	return func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		var v T
+		if err := json.Unmarshal(a.raw, &v); err != nil {
+			return nil, err
+		}
+		return call(ctx, c, v)
+	}
+}
+
+func ofSandbox[T any](call func(context.Context, *pandastack.Sandbox, T) (any, error)) operation {
+	return func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		var v T
+		if err := json.Unmarshal(a.raw, &v); err != nil {
+			return nil, err
+		}
+		return call(ctx, c.Sandbox(a.Sandbox), v)
+	}
+}
+
+func ofContext(call func(context.Context, *pandastack.CodeContext, args) (any, error)) operation {
+	return func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		return call(ctx, c.Sandbox(a.Sandbox).Context(a.Context), a)
+	}
+}
+
+func ofProcess(call func(context.Context, *pandastack.Process, args) (any, error)) operation {
+	return func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		p, err := c.Sandbox(a.Sandbox).Connect(ctx, a.PID)
+		if err != nil {
+			return nil, err
+		}
+		return call(ctx, p, a)
+	}
+}
+
+// run is how a cell runs.
+type run struct {
+	Code           string
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+	ExecutionID    string  `json:"execution_id"`
+	Detach         bool
+	After          int64
+	Language       string
+}
+
+func (a args) run() (r run, o pandastack.RunOptions, err error) {
+	err = json.Unmarshal(a.raw, &r)
+	return r, pandastack.RunOptions{Timeout: seconds(r.TimeoutSeconds), ExecutionID: r.ExecutionID, Detach: r.Detach}, err
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// command is how a command runs.
+type command struct {
+	Cmd            api.Command
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+	CWD            string
+	Envs           map[string]string
+	User           string
+	Stdin          json.RawMessage
+	Tag            string
+	Check          bool
+	Rows, Cols     int
+}
+
+func (c command) exec() pandastack.ExecOptions {
+	o := pandastack.ExecOptions{TimeoutSeconds: c.TimeoutSeconds, CWD: c.CWD, Envs: c.Envs, User: c.User, Check: c.Check}
+	var text string
+	if json.Unmarshal(c.Stdin, &text) == nil {
+		o.Stdin = &text
+	}
+	return o
+}
+
+func (c command) start() pandastack.StartOptions {
+	return pandastack.StartOptions{
+		TimeoutSeconds: c.TimeoutSeconds, CWD: c.CWD, Envs: c.Envs, User: c.User, Tag: c.Tag, Stdin: string(c.Stdin) == "true",
+	}
+}
+
+type events struct {
+	Tail, After, Count int64
+	Stream             string
+	Follow             bool
+}
+
+func (e events) options() pandastack.EventOptions {
+	return pandastack.EventOptions{Tail: int(e.Tail), After: e.After, Follow: e.Follow || e.Count > 0}
+}
+
+// collect takes so many of a stream, all of it when count is 0.
+func collect[T any](items iter.Seq2[T, error], count int64) (any, error) {
+	all := []T{}
+	for item, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, item); int64(len(all)) == count {
+			break
+		}
+	}
+	return all, nil
+}
+
+// cellEvents shows events with the fields of the last one flat, as they travel.
+func cellEvents(items iter.Seq2[api.Event, error]) (any, error) {
+	all := []map[string]any{}
+	for e, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		if e.Raw != nil {
+			e.Text = string(bytes.ToValidUTF8(e.Raw, []byte("�")))
+		}
+		flat := map[string]any{}
+		for _, part := range []any{e, e.Execution, e.Exit} {
+			raw, err := json.Marshal(part)
+			if err != nil {
+				return nil, err
+			}
+			if string(raw) == "null" {
+				continue
+			}
+			if err := json.Unmarshal(raw, &flat); err != nil {
+				return nil, err
+			}
+		}
+		delete(flat, "execution")
+		delete(flat, "exit")
+		all = append(all, flat)
+	}
+	return all, nil
+}
+
+// waited is how a process ended, with its output.
+func waited(ctx context.Context, p *pandastack.Process) (any, error) {
+	var stdout, stderr bytes.Buffer
+	x, err := p.Wait(ctx, 0, &stdout, &stderr)
+	return struct {
+		api.Exit
+		Stdout string `json:"stdout"`
+		Stderr string `json:"stderr"`
+	}{x, stdout.String(), stderr.String()}, err
+}
+
+func contextOf(c *pandastack.CodeContext, warnings []string) any {
+	return map[string]any{"id": c.ID, "language": c.Info.Language, "warnings": warnings}
+}
+
+type none struct{}
+
+var operations = map[string]operation{
+	"version": ofClient(func(ctx context.Context, c *pandastack.Client, _ none) (any, error) { return c.Version(ctx) }),
+	"me":      ofClient(func(ctx context.Context, c *pandastack.Client, _ none) (any, error) { return c.Me(ctx) }),
+	"events": ofClient(func(ctx context.Context, c *pandastack.Client, e events) (any, error) {
+		return collect(c.Events(ctx, e.options()), 0)
+	}),
+	"tokens.list": ofClient(func(ctx context.Context, c *pandastack.Client, o struct{ Workspace string }) (any, error) {
+		return c.Keys(ctx, o.Workspace)
+	}),
+	"tokens.create": ofClient(func(ctx context.Context, c *pandastack.Client, o pandastack.KeyOptions) (any, error) {
+		return c.CreateKey(ctx, o)
+	}),
+	"tokens.revoke": ofClient(func(ctx context.Context, c *pandastack.Client, o struct{ Prefix string }) (any, error) {
+		return nil, c.RevokeKey(ctx, o.Prefix)
+	}),
+	"templates.list": ofClient(func(ctx context.Context, c *pandastack.Client, _ none) (any, error) { return c.Templates(ctx) }),
+	"templates.get":  ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) { return c.Template(ctx, a.Name) }),
+	"snapshots.list": ofClient(func(ctx context.Context, c *pandastack.Client, o struct {
+		SandboxID string `json:"sandbox_id"`
+	}) (any, error) {
+		return c.Snapshots(ctx, o.SandboxID)
+	}),
+	"snapshots.get": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) { return c.Snapshot(ctx, a.ID) }),
+	"snapshots.update": func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		var p api.SnapshotPatch
+		if err := json.Unmarshal(a.raw, &p); err != nil {
+			return nil, err
+		}
+		return c.PatchSnapshot(ctx, a.ID, p)
+	},
+	"snapshots.delete": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		return nil, c.DeleteSnapshot(ctx, a.ID)
+	}),
+	"sandboxes.create": ofClient(func(ctx context.Context, c *pandastack.Client, o struct {
+		pandastack.CreateOptions
+		Key string `json:"idempotency_key"`
+	}) (any, error) {
+		o.IdempotencyKey = o.Key
+		sb, err := c.Create(ctx, o.CreateOptions)
+		if err != nil {
+			return nil, err
+		}
+		return sb.Info, nil
+	}),
+	"sandboxes.get": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		sb, err := c.Get(ctx, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		return sb.Info, nil
+	}),
+	"sandboxes.list": ofClient(func(ctx context.Context, c *pandastack.Client, o pandastack.ListOptions) (any, error) {
+		return c.List(ctx, o)
+	}),
+	"sandbox.kill":      ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return nil, s.Kill(ctx) }),
+	"sandbox.lifecycle": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Lifecycle(ctx) }),
+	"sandbox.set_lifecycle": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, p api.LifecyclePatch) (any, error) {
+		return s.PatchLifecycle(ctx, p)
+	}),
+	"sandbox.metrics": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Metrics(ctx) }),
+	"sandbox.pause":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return nil, s.Pause(ctx) }),
+	"sandbox.resume":  ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return nil, s.Resume(ctx) }),
+	"sandbox.hibernate": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.CarryRequest) (any, error) {
+		return nil, s.Hibernate(ctx, o)
+	}),
+	"sandbox.wake": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return nil, s.Wake(ctx) }),
+	"sandbox.snapshot": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.SnapshotRequest) (any, error) {
+		return s.Snapshot(ctx, o)
+	}),
+	"sandbox.fork": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.ForkRequest) (any, error) {
+		f, err := s.Fork(ctx, o)
+		if err == nil && o.Count == nil {
+			return f.Children[0], nil
+		}
+		return f.Children, err
+	}),
+	"sandbox.fork_tree": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.ForkRequest) (any, error) {
+		f, err := s.ForkTree(ctx, o)
+		return f.Children, err
+	}),
+	"sandbox.promote": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.PromoteRequest) (any, error) {
+		return s.Promote(ctx, o)
+	}),
+	"sandbox.explore": ofSandbox(explore),
+	"sandbox.events": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) {
+		return collect(s.Events(ctx, e.options()), 0)
+	}),
+	"sandbox.follow_events": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) {
+		return collect(s.Events(ctx, e.options()), e.Count)
+	}),
+	"sandbox.logs":        ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) { return logs(ctx, s, e, false) }),
+	"sandbox.follow_logs": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) { return logs(ctx, s, e, true) }),
+	"sandbox.languages":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Languages(ctx) }),
+	"sandbox.ports":       ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Ports(ctx) }),
+	"sandbox.name_port": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.CreatePortRequest) (any, error) {
+		return s.NamePort(ctx, o.Port, o.Label, o.Public)
+	}),
+	"sandbox.forget_port": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.CreatePortRequest) (any, error) {
+		return nil, s.ForgetPort(ctx, o.Port)
+	}),
+	"sandbox.signed_preview_url": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.PreviewTokenRequest) (any, error) {
+		link := pandastack.PreviewOptions{Paths: o.Paths}
+		if o.TTLSeconds != nil {
+			link.TTL = time.Duration(*o.TTLSeconds) * time.Second
+		}
+		t, err := s.SignedPreviewURL(ctx, o.Port, link)
+		return t.URL, err
+	}),
+	"sandbox.run_code": func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		r, o, err := a.run()
+		if err != nil {
+			return nil, err
+		}
+		if r.Language == "" || r.Language == "python" {
+			return c.Sandbox(a.Sandbox).RunCode(ctx, r.Code, o)
+		}
+		return c.Sandbox(a.Sandbox).RunOnce(ctx, r.Language, r.Code, seconds(r.TimeoutSeconds))
+	},
+	"sandbox.create_code_context": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.CreateContextRequest) (any, error) {
+		c, err := s.CreateContext(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return contextOf(c, nil), nil
+	}),
+	"sandbox.contexts": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) {
+		list, err := s.Contexts(ctx)
+		ids := []string{}
+		for _, c := range list {
+			ids = append(ids, c.ID)
+		}
+		return ids, err
+	}),
+	"sandbox.exec": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, c command) (any, error) {
+		return s.Exec(ctx, c.Cmd, c.exec())
+	}),
+	"sandbox.exec_stream": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, c command) (any, error) {
+		exit, heard := 0, [][2]string{}
+		for out, err := range s.ExecStream(ctx, c.Cmd, c.exec(), &exit) {
+			if err != nil {
+				return nil, err
+			}
+			heard = append(heard, [2]string{out.Stream, out.Text})
+		}
+		return map[string]any{"value": exit, "heard": heard}, nil
+	}),
+	"context.run_code": ofContext(func(ctx context.Context, c *pandastack.CodeContext, a args) (any, error) {
+		r, o, err := a.run()
+		if err != nil {
+			return nil, err
+		}
+		return c.Run(ctx, r.Code, o)
+	}),
+	"context.stream": ofContext(func(ctx context.Context, c *pandastack.CodeContext, a args) (any, error) {
+		r, o, err := a.run()
+		if err != nil {
+			return nil, err
+		}
+		return cellEvents(c.Stream(ctx, r.Code, o))
+	}),
+	"context.attach": ofContext(func(ctx context.Context, c *pandastack.CodeContext, a args) (any, error) {
+		r, _, err := a.run()
+		if err != nil {
+			return nil, err
+		}
+		return cellEvents(c.Attach(ctx, r.ExecutionID, r.After))
+	}),
+	"context.interrupt": ofContext(func(ctx context.Context, c *pandastack.CodeContext, _ args) (any, error) {
+		return nil, c.Interrupt(ctx)
+	}),
+	"context.restart": ofContext(func(ctx context.Context, c *pandastack.CodeContext, _ args) (any, error) { return nil, c.Restart(ctx) }),
+	"context.fork": ofContext(func(ctx context.Context, c *pandastack.CodeContext, a args) (any, error) {
+		count := 1
+		if a.Count != nil {
+			count = *a.Count
+		}
+		copies, warnings, err := c.Fork(ctx, count)
+		if err != nil {
+			return nil, err
+		}
+		made := []any{}
+		for _, each := range copies {
+			made = append(made, contextOf(each, warnings))
+		}
+		if a.Count == nil {
+			return made[0], nil
+		}
+		return made, nil
+	}),
+	"context.info": ofContext(func(ctx context.Context, c *pandastack.CodeContext, _ args) (any, error) {
+		err := c.Refresh(ctx)
+		return c.Info, err
+	}),
+	"context.close": ofContext(func(ctx context.Context, c *pandastack.CodeContext, _ args) (any, error) { return nil, c.Close(ctx) }),
+	"commands.start": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, c command) (any, error) {
+		p, err := s.Start(ctx, c.Cmd, c.start())
+		if err != nil {
+			return nil, err
+		}
+		return map[string]int{"pid": p.PID}, nil
+	}),
+	"pty.create": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, c command) (any, error) {
+		o := c.start()
+		o.PTY = &pandastack.PTY{Rows: c.Rows, Cols: c.Cols}
+		p, err := s.Start(ctx, c.Cmd, o)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]int{"pid": p.PID}, nil
+	}),
+	"pty.resize": ofProcess(func(ctx context.Context, p *pandastack.Process, a args) (any, error) {
+		var size pandastack.PTY
+		if err := json.Unmarshal(a.raw, &size); err != nil {
+			return nil, err
+		}
+		return nil, p.Resize(ctx, size)
+	}),
+	"commands.list": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Processes(ctx) }),
+	"process.info":  ofProcess(func(_ context.Context, p *pandastack.Process, _ args) (any, error) { return p.Info, nil }),
+	"process.wait":  ofProcess(func(ctx context.Context, p *pandastack.Process, _ args) (any, error) { return waited(ctx, p) }),
+	"process.stream": ofProcess(func(ctx context.Context, p *pandastack.Process, a args) (any, error) {
+		r, _, err := a.run()
+		if err != nil {
+			return nil, err
+		}
+		return cellEvents(p.Events(ctx, r.After))
+	}),
+	"process.send_stdin": ofProcess(func(ctx context.Context, p *pandastack.Process, a args) (any, error) {
+		var o struct{ Close bool }
+		if err := json.Unmarshal(a.raw, &o); err != nil {
+			return nil, err
+		}
+		err := p.WriteStdin(ctx, bytes.NewReader(a.Data))
+		if err == nil && o.Close {
+			err = p.CloseStdin(ctx)
+		}
+		return nil, err
+	}),
+	"process.close_stdin": ofProcess(func(ctx context.Context, p *pandastack.Process, _ args) (any, error) { return nil, p.CloseStdin(ctx) }),
+	"process.signal": ofProcess(func(ctx context.Context, p *pandastack.Process, a args) (any, error) {
+		var o struct{ Signal string }
+		if err := json.Unmarshal(a.raw, &o); err != nil {
+			return nil, err
+		}
+		return nil, p.Signal(ctx, o.Signal)
+	}),
+	"process.kill": ofProcess(func(ctx context.Context, p *pandastack.Process, _ args) (any, error) { return nil, p.Kill(ctx) }),
+	"filesystem.read": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o struct {
+		Path  string
+		Start *int64
+		End   int64
+	}) (any, error) {
+		if o.Start == nil {
+			return s.ReadFile(ctx, o.Path)
+		}
+		length := int64(0)
+		if o.End > 0 {
+			length = o.End - *o.Start
+		}
+		f, err := s.OpenRange(ctx, o.Path, *o.Start, length)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(f)
+	}),
+	"filesystem.write": func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		var o struct {
+			Mode   string
+			Append bool
+		}
+		if err := json.Unmarshal(a.raw, &o); err != nil {
+			return nil, err
+		}
+		mode, err := strconv.ParseUint("0"+o.Mode, 8, 32)
+		if err != nil {
+			return nil, err
+		}
+		return c.Sandbox(a.Sandbox).WriteFrom(ctx, a.Path, bytes.NewReader(a.Data), pandastack.WriteOptions{Mode: fs.FileMode(mode), Append: o.Append})
+	},
+	"filesystem.list":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) { return s.ReadDir(ctx, a.Path) }),
+	"filesystem.stat":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) { return s.Stat(ctx, a.Path) }),
+	"filesystem.exists": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) { return s.Exists(ctx, a.Path) }),
+	"filesystem.mkdir": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) {
+		return nil, s.Mkdir(ctx, a.Path)
+	}),
+	"filesystem.move": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o struct {
+		Source, Target string
+		Overwrite      bool
+	}) (any, error) {
+		return nil, s.Move(ctx, o.Source, o.Target, o.Overwrite)
+	}),
+	"filesystem.remove": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o struct {
+		Path      string
+		Recursive bool
+	}) (any, error) {
+		return nil, s.Remove(ctx, o.Path, o.Recursive)
+	}),
+}
+
+func logs(ctx context.Context, s *pandastack.Sandbox, e events, follow bool) (any, error) {
+	lines := []string{}
+	for l, err := range s.Logs(ctx, pandastack.LogOptions{Stream: e.Stream, Follow: follow}) {
+		if err != nil {
+			return nil, err
+		}
+		if lines = append(lines, l.Line); follow && int64(len(lines)) == e.Count {
+			break
+		}
+	}
+	return lines, nil
+}
+
+func explore(ctx context.Context, s *pandastack.Sandbox, o struct {
+	Candidates []struct {
+		Cmd            api.Command
+		Label          string
+		TimeoutSeconds float64 `json:"timeout_seconds"`
+	}
+	Metadata map[string]string
+}) (any, error) {
+	tries := []pandastack.Candidate{}
+	for _, c := range o.Candidates {
+		tries = append(tries, pandastack.Candidate(c))
+	}
+	x, err := s.Explore(ctx, tries, pandastack.ExploreOptions{Metadata: o.Metadata})
+	if err != nil {
+		return nil, err
+	}
+	outcomes := []map[string]any{}
+	for _, out := range x.Outcomes {
+		outcomes = append(outcomes, map[string]any{
+			"index": out.Index, "label": out.Label, "cmd": out.Cmd, "sandbox_id": out.SandboxID, "exit_code": out.ExitCode,
+			"stdout_tail": out.Stdout, "stderr_tail": out.Stderr, "duration_ms": out.DurationMS, "files": out.Files, "score": out.Score,
+		})
+	}
+	return map[string]any{
+		"winner": x.Winner.ID, "index": x.WinnerOutcome.Index, "tree_id": x.TreeID, "outcomes": outcomes,
+		"reaped": x.Reaped, "reap_failures": x.ReapFailures, "errors": x.Errors,
+	}, nil
+}
+
+// kinds are what errors.Is tells apart.
+var kinds = []struct {
+	is   error
+	name string
+}{
+	{pandastack.ErrUnauthenticated, "auth"}, {pandastack.ErrDenied, "auth"}, {pandastack.ErrNotFound, "not_found"},
+	{pandastack.ErrConflict, "conflict"}, {pandastack.ErrRateLimited, "rate_limited"}, {pandastack.ErrInvalid, "bad_request"},
+	{pandastack.ErrTooLarge, "bad_request"}, {pandastack.ErrNoCapacity, "capacity"}, {pandastack.ErrNoSpace, "capacity"},
+	{pandastack.ErrTimeout, "timeout"}, {pandastack.ErrInternal, "server"}, {pandastack.ErrUnsupported, "server"}, {pandastack.ErrUnreachable, "server"},
+	{pandastack.ErrConnection, "connection"},
+}
+
+func failure(err error) map[string]any {
+	f := map[string]any{"message": err.Error()}
+	for _, k := range kinds {
+		if errors.Is(err, k.is) {
+			f["kind"] = k.name
+		}
+	}
+	var e *pandastack.Error
+	if errors.As(err, &e) {
+		stdout, stderr := e.Output()
+		maps.Copy(f, map[string]any{
+			"status_code": e.StatusCode, "code": e.Code, "hint": e.Hint, "field": e.Field, "request_id": e.RequestID,
+			"retry_after": e.RetryAfter.Seconds(), "stdout": stdout, "stderr": stderr,
+		})
+	}
+	var c *pandastack.CommandError
+	if errors.As(err, &c) {
+		maps.Copy(f, map[string]any{"kind": "command", "exit_code": c.Result.ExitCode, "stdout": c.Result.Stdout, "stderr": c.Result.Stderr})
+	}
+	var x *pandastack.ExploreError
+	if errors.As(err, &x) {
+		f["kind"] = "explore"
+	}
+	return f
+}
+
+func perform(ctx context.Context, c *pandastack.Client, line []byte) (map[string]any, error) {
+	var step struct {
+		Op   string
+		Args json.RawMessage
+	}
+	if err := json.Unmarshal(line, &step); err != nil {
+		return nil, err
+	}
+	do := operations[step.Op]
+	if do == nil {
+		return nil, fmt.Errorf("there is no operation %q", step.Op)
+	}
+	a := args{raw: step.Args}
+	if a.raw == nil {
+		a.raw = json.RawMessage("{}")
+	}
+	if err := json.Unmarshal(a.raw, &a); err != nil {
+		return nil, err
+	}
+	value, err := do(ctx, c, a)
+	if err != nil {
+		return map[string]any{"error": failure(err)}, nil
+	}
+	return map[string]any{"value": value}, nil
+}
+
+func serve(ctx context.Context) error {
+	c, err := pandastack.NewClient()
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 64<<20)
+	out := json.NewEncoder(os.Stdout)
+	out.SetEscapeHTML(false)
+	for lines.Scan() {
+		answer, err := perform(ctx, c, lines.Bytes())
+		if err != nil {
+			return err
+		}
+		if err := out.Encode(answer); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "--ops" {
+		_ = json.NewEncoder(os.Stdout).Encode(slices.Sorted(maps.Keys(operations)))
+		return
+	}
+	if err := serve(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,204 @@
+"""The Python SDK behind the conformance programme's operations: a line of JSON in, a line of JSON out.
+
+An operation is ``{"op": name, "args": {…}}``; the answer is ``{"value": …}`` or ``{"error": {…}}``, in the names of the
+API. The other SDKs have the same beside this.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import sys
+from datetime import datetime
+from itertools import islice
+from typing import Any, Callable, Dict
+
+import pandastack as p
+
+client = p.Client(reconnect_seconds=20)
+
+
+def plain(value: Any) -> Any:
+    """What the SDK gave, as JSON in the names of the API."""
+    if isinstance(value, p.Execution):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "results"}
+        metas = [{"is_last_expression": r.is_last_expression, "metadata": r.metadata} for r in value.results]
+        return plain({**fields, "results": [r.data for r in value.results], "results_meta": metas})
+    if isinstance(value, p.Event):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name not in ("result", "data")}
+        if value.result is not None:
+            fields.update(data=value.result.data, is_last_expression=value.result.is_last_expression, metadata=value.result.metadata)
+        return plain({**fields, **value.data})
+    if isinstance(value, p.FileInfo):
+        return plain({**dataclasses.asdict(value), "modified_at": value.mtime, "mtime": None})
+    if isinstance(value, p.ProcessInfo):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name not in ("exit_code", "reason")}
+        return plain({**fields, "pty": value.pty and dict(zip(("rows", "cols"), value.pty))})
+    if isinstance(value, p.Sandbox):
+        return plain(value.info)
+    if isinstance(value, p.SnapshotID):
+        return plain({"id": value.id, **vars(value)})
+    if isinstance(value, p.Port):
+        return {"port": int(value), **vars(value)}
+    if isinstance(value, p.CodeContext):
+        return {"id": value.id, "language": value.language, "warnings": value.warnings}
+    if isinstance(value, p.Process):
+        return {"pid": value.pid}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "raw"}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items() if name != "raw"}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+KINDS = {
+    p.AuthError: "auth", p.NotFoundError: "not_found", p.ConflictError: "conflict", p.RateLimitError: "rate_limited",
+    p.BadRequestError: "bad_request", p.CapacityError: "capacity", p.ServerError: "server", p.SandboxTimeout: "timeout",
+    p.CommandError: "command", p.APIConnectionError: "connection", p.ExploreError: "explore",
+}
+
+
+def failure(error: p.PandastackError) -> Dict[str, Any]:
+    names = ("status_code", "code", "hint", "field", "request_id", "retry_after", "stdout", "stderr", "exit_code")
+    return {"kind": KINDS[type(error)], "message": str(error), **{n: getattr(error, n, None) for n in names}}
+
+
+def sandbox(args: Dict[str, Any]) -> p.Sandbox:
+    return p.Sandbox(client, p.SandboxInfo(id=args.pop("sandbox")))
+
+
+def context(args: Dict[str, Any]) -> p.CodeContext:
+    return p.CodeContext(client, args.pop("sandbox"), args.pop("context"))
+
+
+def process(args: Dict[str, Any]) -> p.Process:
+    return sandbox(args).commands.connect(args.pop("pid"))
+
+
+def data(args: Dict[str, Any]) -> bytes:
+    return base64.b64decode(args.pop("data"))
+
+
+def followed(run: Callable[..., Any], args: Dict[str, Any]) -> Any:
+    """A call with callbacks, and what they heard."""
+    heard: list[Any] = []
+    names = args.pop("hear")
+    value = run(**args, **{f"on_{n}": lambda x, n=n: heard.append([n, x if isinstance(x, str) else x.data]) for n in names})
+    return {"value": plain(value), "heard": heard}
+
+
+def explored(found: p.Exploration) -> Any:
+    names = {"stdout": "stdout_tail", "stderr": "stderr_tail"}
+    outcomes = [{names.get(k, k): v for k, v in plain(o).items()} for o in found.outcomes]
+    return {"winner": found.winner.id, "index": found.winner_outcome.index, "tree_id": found.tree_id, "outcomes": outcomes,
+            "reaped": found.reaped, "reap_failures": found.reap_failures, "errors": found.errors}
+
+
+def upto(events: Callable[..., Any], args: Dict[str, Any], **more: Any) -> Any:
+    """So many of an endless stream."""
+    count = args.pop("count")
+    return list(islice(events(**args, **more), count))
+
+
+def create_token(a: Dict[str, Any]) -> Any:
+    if "expires_at" in a:
+        a["expires_at"] = datetime.fromisoformat(a["expires_at"].replace("Z", "+00:00"))
+    return client.tokens.create(**a)
+
+
+OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
+    "version": lambda a: client.version(),
+    "me": lambda a: client.me(),
+    "events": lambda a: list(client.events(**a)),
+    "tokens.list": lambda a: client.tokens.list(**a),
+    "tokens.create": create_token,
+    "tokens.revoke": lambda a: client.tokens.revoke(**a),
+    "templates.list": lambda a: client.templates.list(),
+    "templates.get": lambda a: client.templates.get(**a),
+    "snapshots.list": lambda a: client.snapshots.list(**a),
+    "snapshots.get": lambda a: client.snapshots.get(**a),
+    "snapshots.update": lambda a: client.snapshots.update(**a),
+    "snapshots.delete": lambda a: client.snapshots.delete(**a),
+    "sandboxes.create": lambda a: client.sandboxes.create(**a),
+    "sandboxes.get": lambda a: client.sandboxes.get(**a),
+    "sandboxes.list": lambda a: client.sandboxes.list(**a),
+    "sandbox.kill": lambda a: sandbox(a).kill(),
+    "sandbox.lifecycle": lambda a: sandbox(a).lifecycle(),
+    "sandbox.set_lifecycle": lambda a: sandbox(a).set_lifecycle(**a),
+    "sandbox.metrics": lambda a: sandbox(a).metrics(),
+    "sandbox.pause": lambda a: sandbox(a).pause(),
+    "sandbox.resume": lambda a: sandbox(a).resume(),
+    "sandbox.hibernate": lambda a: sandbox(a).hibernate(**a),
+    "sandbox.wake": lambda a: sandbox(a).wake(),
+    "sandbox.snapshot": lambda a: sandbox(a).snapshot(**a),
+    "sandbox.fork": lambda a: sandbox(a).fork(**a),
+    "sandbox.fork_tree": lambda a: sandbox(a).fork_tree(**a),
+    "sandbox.promote": lambda a: sandbox(a).promote(**a),
+    "sandbox.explore": lambda a: explored(sandbox(a).explore([p.Candidate(**c) for c in a.pop("candidates")], **a)),
+    "sandbox.events": lambda a: list(sandbox(a).events(**a)),
+    "sandbox.follow_events": lambda a: upto(sandbox(a).events, a, follow=True),
+    "sandbox.logs": lambda a: sandbox(a).logs(**a).splitlines(),
+    "sandbox.follow_logs": lambda a: upto(sandbox(a).follow_logs, a),
+    "sandbox.languages": lambda a: sandbox(a).languages(),
+    "sandbox.ports": lambda a: sandbox(a).ports(),
+    "sandbox.name_port": lambda a: sandbox(a).name_port(**a),
+    "sandbox.forget_port": lambda a: sandbox(a).forget_port(**a),
+    "sandbox.signed_preview_url": lambda a: sandbox(a).signed_preview_url(**a),
+    "sandbox.run_code": lambda a: sandbox(a).run_code(**a),
+    "sandbox.create_code_context": lambda a: sandbox(a).create_code_context(**a),
+    "sandbox.contexts": lambda a: [c.id for c in sandbox(a).contexts()],
+    "sandbox.exec": lambda a: sandbox(a).exec(**a),
+    "context.run_code": lambda a: followed(context(a).run_code, a) if "hear" in a else context(a).run_code(**a),
+    "context.stream": lambda a: list(context(a).stream(**a)),
+    "context.attach": lambda a: list(context(a).attach(**a)),
+    "context.interrupt": lambda a: context(a).interrupt(),
+    "context.restart": lambda a: context(a).restart(),
+    "context.fork": lambda a: context(a).fork(**a),
+    "context.info": lambda a: context(a).info(),
+    "context.close": lambda a: context(a).close(),
+    "commands.run": lambda a: followed(sandbox(a).commands.run, a),
+    "commands.start": lambda a: sandbox(a).commands.run(**a, background=True),
+    "pty.create": lambda a: sandbox(a).pty.create(**a),
+    "pty.resize": lambda a: sandbox(a).pty.connect(a.pop("pid")).resize(**a),
+    "commands.list": lambda a: sandbox(a).commands.list(),
+    "commands.kill": lambda a: sandbox(a).commands.kill(**a),
+    "process.info": lambda a: process(a).info(),
+    "process.wait": lambda a: process(a).wait(**a),
+    "process.stream": lambda a: list(process(a).stream(**a)),
+    "process.send_stdin": lambda a: process(a).send_stdin(data(a), **a),
+    "process.close_stdin": lambda a: process(a).close_stdin(),
+    "process.signal": lambda a: process(a).signal(**a),
+    "process.kill": lambda a: process(a).kill(),
+    "filesystem.read": lambda a: sandbox(a).filesystem.read(**a),
+    "filesystem.write": lambda a: sandbox(a).filesystem.write(data=data(a), **a),
+    "filesystem.list": lambda a: sandbox(a).filesystem.list(**a),
+    "filesystem.stat": lambda a: sandbox(a).filesystem.stat(**a),
+    "filesystem.exists": lambda a: sandbox(a).filesystem.exists(**a),
+    "filesystem.mkdir": lambda a: sandbox(a).filesystem.mkdir(**a),
+    "filesystem.move": lambda a: sandbox(a).filesystem.move(**a),
+    "filesystem.remove": lambda a: sandbox(a).filesystem.remove(**a),
+}
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--ops"]:
+        print(json.dumps(sorted(OPS)))
+        return
+    for line in sys.stdin:
+        step = json.loads(line)
+        try:
+            answer: Dict[str, Any] = {"value": plain(OPS[step["op"]](step.get("args", {})))}
+        except p.PandastackError as error:
+            answer = {"error": failure(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
