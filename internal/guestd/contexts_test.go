@@ -619,7 +619,8 @@ func TestSparesAreTakenAndRefilled(t *testing.T) {
 	if spares() != 1 {
 		t.Errorf("%v spares after one was taken", spares())
 	}
-	eventually(t, "it is refilled", func() bool { return spares() == 2 })
+	s.context("b")
+	eventually(t, "they are refilled for one with several contexts", func() bool { return spares() == 2 })
 }
 
 func TestSparesRehearseAgainWhenAsked(t *testing.T) {

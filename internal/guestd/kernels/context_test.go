@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
 // Who waits for the next attempt at an interpreter is woken when the context
@@ -28,4 +29,14 @@ func TestCloseEndsTheWaitForAnInterpreter(t *testing.T) {
 			t.Errorf("of one second it waited %s", time.Since(began))
 		}
 	})
+}
+
+// A sandbox with one context, as most have, has no need of a spare interpreter.
+func TestSparesAreForTheSecondContext(t *testing.T) {
+	m := &Manager{warm: &guestapi.WarmRequest{}, limits: Limits{Spares: 1}}
+	for taken, want := range []bool{false, false, true, true} {
+		if m.taken = taken; m.missingSpares() != want {
+			t.Errorf("after %d contexts, a spare is missing: %v", taken, !want)
+		}
+	}
 }

@@ -82,6 +82,7 @@ type Manager struct {
 	outputs  int
 	short    int64 // cells that got a MemoryError
 	creating int
+	taken    int       // interpreters, by contexts
 	last     time.Time // of anything that a user waited for
 	limits   Limits
 	seeds    uint64
@@ -226,6 +227,9 @@ func (m *Manager) addSpare(ctx context.Context) error {
 // take gives a new context its interpreter: a spare, or a fork made now.
 func (m *Manager) take(ctx context.Context, f initFrame) (*interp, error) {
 	defer m.wantSpares()
+	m.mu.Lock()
+	m.taken++
+	m.mu.Unlock()
 	for {
 		m.mu.Lock()
 		var k *interp
@@ -278,7 +282,9 @@ func (m *Manager) wantSpares() {
 	}
 }
 
-// keepSpares forks spares ahead, at times when nobody waits for anything.
+// keepSpares forks spares ahead, at times when nobody waits for anything. Most
+// sandboxes have one context all their life, and a spare takes as much memory as
+// that, so what the first context took is replaced when a second one comes.
 func (m *Manager) keepSpares() {
 	for range m.refill {
 		for m.missingSpares() {
@@ -307,7 +313,7 @@ func (m *Manager) missingSpares() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.spares = slices.DeleteFunc(m.spares, func(k *interp) bool { return !k.alive() })
-	return !m.closed && m.warm != nil && len(m.spares) < m.limits.Spares
+	return !m.closed && m.warm != nil && m.taken > 1 && len(m.spares) < m.limits.Spares
 }
 
 // quiet reports whether no user waits for a cell or a context, or did just now.
@@ -329,6 +335,7 @@ func (m *Manager) touch() {
 func (m *Manager) Assign(l Limits) {
 	m.mu.Lock()
 	m.limits = l
+	m.last = m.cfg.Clock.Now() // the spares wait until the first cell is done
 	contexts := m.all()
 	m.mu.Unlock()
 	if l.Reseed {
