@@ -84,6 +84,7 @@ type Snapshotter interface {
 type Save struct {
 	Stop     bool // end the instance when the snapshot is whole
 	Volatile bool // it need not outlive the machine, nor be checked for damage later
+	Stays    bool // it is not removed while instances run that were restored from it: they may go on reading
 
 	// GoesOn, if set, is called when an instance that is not to be stopped goes
 	// on, which is before the snapshot is whole.
@@ -97,9 +98,10 @@ type Image struct {
 }
 
 // Retargeter is a Prepared that can be restored from another snapshot than that
-// of its Spec, as long as root filesystem and programs are the same.
+// of its Spec, as long as root filesystem and programs are the same, and under
+// another host name; "" is that of its Spec.
 type Retargeter interface {
-	RestoreFrom(ctx context.Context, snapshot string, limits Limits) (Instance, error)
+	RestoreFrom(ctx context.Context, snapshot, hostname string, limits Limits) (Instance, error)
 }
 
 // Pauser is a driver that can hold an instance still. Both calls are idempotent.

@@ -390,7 +390,7 @@ func (m *Manager) restore(ctx context.Context, b *box, limits driver.Limits, sna
 	var inst driver.Instance
 	var err error
 	if re, can := b.prepared.(driver.Retargeter); can && snapshot != "" {
-		inst, err = re.RestoreFrom(ctx, snapshot, limits)
+		inst, err = re.RestoreFrom(ctx, snapshot, b.id, limits)
 	} else {
 		inst, err = b.prepared.Restore(ctx, limits)
 	}

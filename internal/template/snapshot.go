@@ -173,7 +173,7 @@ func (r *run) warmAndSave(ctx context.Context, rootfs, image string, t *Template
 	return r.step(StepSnapshot, "", func() int64 { return dirBytes(image) }, func() error {
 		ctx, cancel := context.WithTimeout(ctx, snapshotTime)
 		defer cancel()
-		err := r.b.Driver.Snapshot(ctx, sb.inst, image, driver.Save{Stop: true})
+		err := r.b.Driver.Snapshot(ctx, sb.inst, image, driver.Save{Stop: true, Stays: true})
 		return errors.Join(err, sb.close(ctx))
 	})
 }

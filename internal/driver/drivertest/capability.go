@@ -207,7 +207,7 @@ func testRetarget(t *testing.T, f *Fixture) {
 		_ = p.Discard(ctx)
 		t.Skip("no Retargeter")
 	}
-	inst, err := re.RestoreFrom(ctx, dir, s.Limits)
+	inst, err := re.RestoreFrom(ctx, dir, "another-name", s.Limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,11 +218,62 @@ func testRetarget(t *testing.T, f *Fixture) {
 				t.Errorf("asked for %+v: %q", c, got)
 			}
 		}
-		if got := copied.guest.Do(t, Call{Do: "hostname"}); got != s.Hostname {
+		if got := copied.guest.Do(t, Call{Do: "hostname"}); got != "another-name" {
 			t.Errorf("its name is %q", got)
 		}
 	}
 	stop(t, copied)
+}
+
+// testLoadedOnDemand restores from a snapshot that stays, of which a driver may
+// load what is asked for only then. Nothing is other than it was: not when the
+// snapshot goes nevertheless, not what was thrown away before it was loaded, and
+// not in a snapshot of the copy.
+func testLoadedOnDemand(t *testing.T, f *Fixture) {
+	if !f.Talks {
+		t.Skip("its memory cannot be looked at")
+	}
+	const mb = 24
+	snaps := snapshotter(t, f)
+	ctx := context.Background()
+	sb := f.run(t)
+	sb.guest.Do(t, Call{Do: "map", N: mb})
+	whole := sb.guest.Do(t, Call{Do: "mapped"})
+	sb.guest.Do(t, Call{Do: "discard", N: mb / 2})
+	half := sb.guest.Do(t, Call{Do: "mapped"})
+	sb.guest.Do(t, Call{Do: "map", N: mb})
+	if whole == half || sb.guest.Do(t, Call{Do: "mapped"}) != whole {
+		t.Fatal("the guest does not do what it is told")
+	}
+	dir := filepath.Join(f.dir, "stays")
+	if err := snaps.Snapshot(ctx, sb.Instance, dir, driver.Save{Stop: true, Stays: true}); err != nil {
+		t.Fatal(err)
+	}
+	start := func(dir string) *sandbox {
+		s, link := f.spec(t)
+		s.Snapshot = dir
+		return f.start(t, s, link)
+	}
+	reader, thrower, saver := start(dir), start(dir), start(dir)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	thrower.guest.Do(t, Call{Do: "discard", N: mb / 2})
+	if got := thrower.guest.Do(t, Call{Do: "mapped"}); got != half {
+		t.Errorf("after it threw away half of its memory, that is %s and not %s", got, half)
+	}
+	again := filepath.Join(f.dir, "again")
+	if err := snaps.Snapshot(ctx, saver.Instance, again, driver.Save{}); err != nil {
+		t.Fatal(err)
+	}
+	saver.guest = saver.link.Accept(t)
+	for what, sb := range map[string]*sandbox{"copy": reader, "original of a snapshot": saver, "copy of a copy": start(again)} {
+		if got := sb.guest.Do(t, Call{Do: "mapped"}); got != whole {
+			t.Errorf("the memory of the %s is %s and not %s", what, got, whole)
+		}
+		stop(t, sb)
+	}
+	stop(t, thrower)
 }
 
 // testSleepAndWake uses one id again and again, as a sandbox does that is

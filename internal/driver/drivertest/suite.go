@@ -87,6 +87,7 @@ func Run(t *testing.T, factory Factory) {
 		"SnapshotThatFails":   testSnapshotThatFails,
 		"DamagedSnapshot":     testDamagedSnapshot,
 		"Retarget":            testRetarget,
+		"LoadedOnDemand":      testLoadedOnDemand,
 		"SleepAndWake":        testSleepAndWake,
 		"Pause":               testPause,
 		"Boot":                testBoot,

@@ -9,6 +9,7 @@ package fake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -267,12 +268,13 @@ type prepared struct {
 	used  bool // under host.mu
 }
 
-func (p *prepared) RestoreFrom(ctx context.Context, snapshot string, limits driver.Limits) (driver.Instance, error) {
+func (p *prepared) RestoreFrom(ctx context.Context, snapshot, hostname string, limits driver.Limits) (driver.Instance, error) {
 	image, err := readImage(snapshot)
 	if err != nil {
 		return nil, err
 	}
 	p.image = image
+	p.spec.Hostname = cmp.Or(hostname, p.spec.Hostname)
 	return p.Restore(ctx, limits)
 }
 

@@ -21,6 +21,7 @@ type prepared struct {
 	d        *Driver
 	box      *box
 	snapshot string
+	saved    mark // of that snapshot
 
 	mu   sync.Mutex
 	used bool
@@ -51,16 +52,16 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared
 	if err != nil {
 		return nil, err
 	}
-	return &prepared{d: d, box: b, snapshot: spec.Snapshot}, nil
+	return &prepared{d: d, box: b, snapshot: spec.Snapshot, saved: saved}, nil
 }
 
 // Restore implements driver.Prepared.
 func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.Instance, error) {
-	return p.restore(ctx, p.snapshot, limits)
+	return p.restore(ctx, p.snapshot, "", p.saved, limits)
 }
 
 // RestoreFrom implements driver.Retargeter.
-func (p *prepared) RestoreFrom(ctx context.Context, snapshot string, limits driver.Limits) (driver.Instance, error) {
+func (p *prepared) RestoreFrom(ctx context.Context, snapshot, hostname string, limits driver.Limits) (driver.Instance, error) {
 	saved, err := p.d.readMark(ctx, snapshot)
 	if err != nil {
 		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
@@ -68,10 +69,10 @@ func (p *prepared) RestoreFrom(ctx context.Context, snapshot string, limits driv
 	if limits.DiskMB == 0 {
 		limits.DiskMB = saved.DiskMB
 	}
-	return p.restore(ctx, snapshot, limits)
+	return p.restore(ctx, snapshot, hostname, saved, limits)
 }
 
-func (p *prepared) restore(ctx context.Context, snapshot string, limits driver.Limits) (driver.Instance, error) {
+func (p *prepared) restore(ctx context.Context, snapshot, hostname string, saved mark, limits driver.Limits) (driver.Instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.used {
@@ -81,8 +82,16 @@ func (p *prepared) restore(ctx context.Context, snapshot string, limits driver.L
 	if limits.DiskMB == 0 {
 		limits.DiskMB = p.box.DiskMB // the sentry has that of the snapshot, from which it may differ
 	}
-	inst, err := p.d.launch(ctx, p.box, limits, p.d.restores,
-		"restore", "--detach", "--bundle="+p.box.dir, "--image-path="+snapshot, p.box.ID)
+	inst, err := p.d.launch(ctx, p.box, limits, p.d.restores, func() error {
+		if l := limits.MemoryMB; l > 0 && saved.Memory+ownMemory > int64(l)<<20 {
+			return errSmall(l)
+		}
+		if err := p.d.setRestore(ctx, p.box.ID, saved.Stays, hostname); err != nil {
+			return err
+		}
+		// It runs while what is not needed yet is loaded, or before it is.
+		return p.d.command(ctx, restoreTimeout, p.box, nil, "restore", "--detach", "--background", "--bundle="+p.box.dir, "--image-path="+snapshot, p.box.ID)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
 	}
@@ -121,7 +130,7 @@ func (d *Driver) Boot(ctx context.Context, spec driver.BootSpec) (driver.Instanc
 	if spec.Writable {
 		limits.DiskMB = 0 // it has no layer
 	}
-	inst, err := d.launch(ctx, b, limits, d.restores, "start", b.ID)
+	inst, err := d.launch(ctx, b, limits, d.restores, func() error { return d.command(ctx, restoreTimeout, b, nil, "start", b.ID) })
 	if err != nil {
 		return nil, fmt.Errorf("boot sandbox %s: %w", b.ID, err)
 	}
@@ -310,7 +319,7 @@ func (d *Driver) state(id string) (s state, err error) {
 
 // launch lets a created sandbox run, with its limits off until it does: a
 // quota would count from the first instruction. It leaves nothing when it fails.
-func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots chan struct{}, verb string, args ...string) (inst *Instance, err error) {
+func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots chan struct{}, run func() error) (inst *Instance, err error) {
 	defer func() {
 		if err != nil {
 			unlock := d.lock(b.ID)
@@ -346,7 +355,7 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 	if err := d.serve(b.ID); err != nil {
 		return nil, err
 	}
-	if err := d.command(ctx, restoreTimeout, b, nil, verb, args...); err != nil {
+	if err := run(); err != nil {
 		if _, over := d.finished(b); !over {
 			return nil, d.explain(b, err)
 		}
@@ -367,7 +376,8 @@ func (d *Driver) launch(ctx context.Context, b *box, limits driver.Limits, slots
 // which the caller saves.
 func (d *Driver) limit(ctx context.Context, b *box, l driver.Limits) error {
 	if err := d.sentryLimits(ctx, b.ID, l); err != nil {
-		if errors.Is(err, fault.Invalid) {
+		var refused refusal
+		if errors.As(err, &refused) {
 			e := fault.Wrap(err, "invalid", "a disk of %d MB is too little for what is on it", l.DiskMB).WithHint("ask for more with disk_mb, or leave it out")
 			e.Field = "disk_mb"
 			return e
@@ -387,15 +397,21 @@ func (d *Driver) limit(ctx context.Context, b *box, l driver.Limits) error {
 // explain adds the kind to an error that has a known cause.
 func (d *Driver) explain(b *box, err error) error {
 	if d.cgroups.oomKills(b.ID) > 0 {
-		e := fault.Wrap(err, "invalid", "%d MB of memory are too little for what the snapshot holds", b.Limits.MemoryMB).
-			WithHint("ask for more with memory_mb, or leave it out")
-		e.Field = "memory_mb"
-		return e
+		return errors.Join(errSmall(b.Limits.MemoryMB), err)
 	}
 	if strings.Contains(err.Error(), "no space left on device") {
 		return fault.Wrap(err, "no_space", "the disk of the host is full")
 	}
 	return err
+}
+
+// ownMemory is what sentry and gofer need beside the memory of a sandbox.
+const ownMemory = 64 << 20
+
+// errSmall is for a limit of memory that the snapshot does not fit in.
+func errSmall(memoryMB int) error {
+	return fault.InvalidField("memory_mb", "%d MB of memory are too little for what the snapshot holds", memoryMB).
+		WithHint("ask for more with memory_mb, or leave it out")
 }
 
 // acquire waits for a slot.

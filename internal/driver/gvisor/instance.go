@@ -215,39 +215,23 @@ func (d *Driver) owned(inst driver.Instance) (*Instance, error) {
 
 // Pause implements driver.Pauser.
 func (d *Driver) Pause(ctx context.Context, inst driver.Instance) error {
-	return d.hold(ctx, inst, true)
+	return d.pause(ctx, inst, true)
 }
 
 // Resume implements driver.Pauser.
 func (d *Driver) Resume(ctx context.Context, inst driver.Instance) error {
-	return d.hold(ctx, inst, false)
+	return d.pause(ctx, inst, false)
 }
 
-func (d *Driver) hold(ctx context.Context, inst driver.Instance, still bool) error {
+func (d *Driver) pause(ctx context.Context, inst driver.Instance, still bool) error {
 	i, err := d.owned(inst)
 	if err != nil {
 		return err
 	}
 	i.state.Lock()
 	defer i.state.Unlock()
-	_, err = i.pause(ctx, still)
-	return err
-}
-
-// pause holds the sandbox still, or lets it go on, and says whether it was
-// otherwise before. The caller holds i.state.
-func (i *Instance) pause(ctx context.Context, still bool) (changed bool, err error) {
-	verb := "resume"
-	if still {
-		verb = "pause"
+	if _, err := d.hold(ctx, i.box, still); err != nil {
+		return fmt.Errorf("hold sandbox %s, or let it go on: %w", i.box.ID, err)
 	}
-	now, err := i.d.state(i.box.ID) // of runsc, which refuses to do it twice
-	if err == nil && (now.Status == "paused") != still {
-		changed = true
-		err = i.d.command(ctx, pauseTimeout, i.box, nil, verb, i.box.ID)
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s sandbox %s: %w", verb, i.box.ID, err)
-	}
-	return changed, nil
+	return nil
 }

@@ -158,8 +158,11 @@ var added embed.FS
 var additions = map[string]string{
 	"added/boot.go":    "runsc/boot",
 	"added/kernel.go":  "pkg/sentry/kernel",
+	"added/mm.go":      "pkg/sentry/mm",
 	"added/overlay.go": "pkg/sentry/fsimpl/overlay",
 	"added/tcp.go":     "pkg/tcpip/transport/tcp",
+	"added/pgalloc.go": "pkg/sentry/pgalloc",
+	"added/stateio.go": "pkg/sentry/state/stateio",
 	"added/tmpfs.go":   "pkg/sentry/fsimpl/tmpfs",
 }
 
@@ -190,6 +193,42 @@ var edits = []edit{
 	// So are processes that the limit of processes refuses.
 	{"pkg/sentry/kernel/kernel.go",
 		"\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\treturn linuxerr.EAGAIN\n", "\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\ttasksRefused.Add(1)\n\t\treturn linuxerr.EAGAIN\n"},
+	// Pages are read by a few goroutines. gVisor takes 128, each with a thread of the
+	// host while it reads, and lets the sentry run on as many cores more.
+	{"pkg/sentry/state/stateio/pagesfile.go", "pagesFileFDDefaultMaxParallel = 128", "pagesFileFDDefaultMaxParallel = 4"},
+	// Pages of a snapshot can be loaded when they are asked for: see added/pgalloc.go.
+	{"pkg/sentry/pgalloc/save_restore.go", "type AsyncPagesFileLoad struct {\n", "type AsyncPagesFileLoad struct {\n\tended chan struct{} // closed when nothing will be loaded any more\n\twaits bool          // it has read all but what nobody has asked for\n\n"},
+	{"pkg/sentry/pgalloc/save_restore.go", "\tgo apfl.main()\n", "\tapfl.ended = make(chan struct{})\n\tloading.Store(apfl)\n\tgo func() {\n\t\tdefer close(apfl.ended)\n\t\tapfl.main()\n\t}()\n"},
+	{"pkg/sentry/pgalloc/save_restore.go", "\tapfl.mu.Unlock()\n\tif pending {\n", "\tapfl.mu.Unlock()\n\tif pending {\n\t\tapfl.lfStatus.Notify(aplLFPending)\n"},
+	{"pkg/sentry/pgalloc/save_restore.go", "\tfr.End = hostarch.MustPageRoundUp(fr.End)\n\n\tapfl := amfl.pf\n",
+		"\tfr.End = hostarch.MustPageRoundUp(fr.End)\n\n\tapfl := amfl.pf\n\tif onDemand.Load() {\n\t\tamfl.readNow(fr)\n\t}\n"},
+	{"pkg/sentry/pgalloc/save_restore.go",
+		"// Fill remaining queue with reads for pages with no waiters.\n\t\tif apfl.canEnqueue() {\n", "// Fill remaining queue with reads for pages with no waiters.\n\t\tif !onDemand.Load() && apfl.canEnqueue() {\n"},
+	{"pkg/sentry/pgalloc/save_restore.go", "\t\t\tif ev&aplLFDone != 0 {\n", "\t\t\tif ev&aplLFDone != 0 && apfl.idle() {\n\t\t\t\tcontinue\n\t\t\t}\n\t\t\tif ev&aplLFDone != 0 {\n"},
+	{"pkg/sentry/pgalloc/save_restore.go", "\t\t\t\t\tapfl.amfls.Remove(amfl)\n", "\t\t\t\t\tapfl.amfls.Remove(amfl)\n\t\t\t\t\tif apfl.waits {\n\t\t\t\t\t\tapfl.lfStatus.Notify(aplLFDone)\n\t\t\t\t\t}\n"},
+	{"pkg/sentry/pgalloc/pgalloc.go", "\tf.decommitOrManuallyZero(fr)\n\n\tf.mu.Lock()\n\tdefer f.mu.Unlock()\n",
+		"\tif l := f.asyncPageLoad.Load(); l != nil {\n\t\t_ = l.awaitLoad(fr) // or what was thrown away would come back\n\t}\n\tf.decommitOrManuallyZero(fr)\n\n\tf.mu.Lock()\n\tdefer f.mu.Unlock()\n"},
+	{"runsc/boot/restore.go", "\tdefer timer.Log()\n", "\tif !pgalloc.OnDemand() { // it looks again and again whether all is loaded\n\t\tdefer timer.Log()\n\t}\n"},
+	{"runsc/boot/restore.go", "\t// Wait for page loading to complete if happening in the background.\n\tif r.asyncMFLoader != nil {\n",
+		"\tif r.asyncMFLoader != nil && pgalloc.OnDemand() {\n\t\tgo endWithoutPages(k, r.asyncMFLoader)\n\t} else if r.asyncMFLoader != nil {\n"},
+	// Neither while memory is laid out in a file, nor while it is read back, is there garbage worth
+	// collecting: see added/boot.go.
+	{"runsc/boot/controller.go", "\ttimer := starttime.Timer(\"Restore\")\n", "\tdefer collectLater()()\n\ttimer := starttime.Timer(\"Restore\")\n"},
+	{"runsc/boot/controller.go", "\treturn cm.l.save(o)\n", "\tdefer collectLater()()\n\treturn cm.l.save(o)\n"},
+	// While pages are loaded, no more of them are waited for than are needed: see added/mm.go.
+	{"pkg/sentry/mm/address_space.go", "setMapUnit(32 << 20)", "setMapUnit(loadUnit(mf, pseg, ar))"},
+	{"pkg/sentry/mm/pma.go",
+		"\t\t\t\t\tif err := pseg.getInternalMappingsLocked(); err != nil {\n\t\t\t\t\t\treturn pstart, pseg.PrevGap(), err\n\t\t\t\t\t}\n",
+		"\t\t\t\t\tfrom, part, err := pseg.partMappings(copyAR)\n\t\t\t\t\tif err == nil && !part {\n\t\t\t\t\t\tif err = pseg.getInternalMappingsLocked(); err == nil {\n" +
+			"\t\t\t\t\t\t\tfrom = mm.internalMappingsLocked(pseg, copyAR)\n\t\t\t\t\t\t}\n\t\t\t\t\t}\n\t\t\t\t\tif err != nil {\n\t\t\t\t\t\treturn pstart, pseg.PrevGap(), err\n\t\t\t\t\t}\n"},
+	{"pkg/sentry/mm/pma.go", "reader := safemem.BlockSeqReader{Blocks: mm.internalMappingsLocked(pseg, copyAR)}", "reader := safemem.BlockSeqReader{Blocks: from}"},
+	{"pkg/sentry/mm/io.go",
+		"\t\t// directly, avoiding a slice allocation.\n\t\tif err := pseg.getInternalMappingsLocked(); err != nil {\n",
+		"\t\t// directly, avoiding a slice allocation.\n\t\tif part, ok, err := pseg.partMappings(ar); ok || err != nil {\n\t\t\treturn part, nil, err\n\t\t}\n\t\tif err := pseg.getInternalMappingsLocked(); err != nil {\n"},
+	{"pkg/sentry/mm/io.go",
+		"\t\tif err := pseg.getInternalMappingsLocked(); err == nil {\n",
+		"\t\tif part, ok, err := pseg.partMappings(pmaAR); ok {\n\t\t\tfor ; !part.IsEmpty(); part = part.Tail() {\n\t\t\t\tims = append(ims, part.Head())\n\t\t\t}\n\t\t\tunbufBytes += uint64(pmaAR.Length())\n" +
+			"\t\t} else if err != nil {\n\t\t\treturn ims, t, unbufBytes, err\n\t\t} else if err := pseg.getInternalMappingsLocked(); err == nil {\n"},
 }
 
 // change makes the changed and added files, and says in replace where they

@@ -30,7 +30,9 @@ type mark struct {
 	Features []string        `json:"features"` // of the processor
 	DiskMB   int             `json:"disk_mb"`  // the quota, which is part of what was saved
 	Bytes    int64           `json:"bytes"`
-	Files    map[string]file `json:"files"` // all but this one
+	Memory   int64           `json:"memory_bytes"`    // that the sandbox had
+	Stays    bool            `json:"stays,omitempty"` // while sandboxes run that were restored from it
+	Files    map[string]file `json:"files"`           // all but this one
 	At       time.Time       `json:"at"`
 }
 
@@ -65,10 +67,15 @@ func (d *Driver) Snapshot(ctx context.Context, inst driver.Instance, dir string,
 // unless it fails. The caller holds i.state.
 func (i *Instance) save(ctx context.Context, dir string, how driver.Save) (failed error) {
 	d := i.d
-	m := mark{Arch: runtime.GOARCH, Features: features(), DiskMB: i.box.DiskMB, At: time.Now().UTC()}
+	m := mark{Arch: runtime.GOARCH, Features: features(), DiskMB: i.box.DiskMB, Stays: how.Stays, At: time.Now().UTC()}
 	var err error
 	if m.Made, err = d.Fingerprint(ctx); err != nil {
 		return err
+	}
+	// What is not in memory yet would be read while the sandbox stands still.
+	var older refusal // of a sentry that an earlier version started and that knows no such call
+	if m.Memory, err = d.loadAll(ctx, i.box.ID); err != nil && !errors.As(err, &older) {
+		return d.explain(i.box, err)
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-")
 	if err != nil {
@@ -80,18 +87,18 @@ func (i *Instance) save(ctx context.Context, dir string, how driver.Save) (faile
 	// saving has failed, too. So it is held, saved as one that goes on, and
 	// ended when the snapshot is whole.
 	if how.Stop {
-		held, err := i.pause(ctx, true)
+		held, err := d.hold(ctx, i.box, true)
 		if err != nil {
 			return err
 		}
 		defer func() {
 			if failed != nil && held {
-				_, err := i.pause(context.WithoutCancel(ctx), false)
+				_, err := d.hold(context.WithoutCancel(ctx), i.box, false)
 				failed = errors.Join(failed, err)
 			}
 		}()
 	}
-	if err := d.command(ctx, checkpointTimeout, i.box, nil, "checkpoint", "--image-path="+tmp, "--compression=none", "--leave-running", i.box.ID); err != nil {
+	if err := d.checkpoint(ctx, i.box.ID, tmp); err != nil {
 		return d.explain(i.box, err)
 	}
 	if how.GoesOn != nil && !how.Stop {

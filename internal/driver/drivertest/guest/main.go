@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"os"
@@ -43,6 +44,7 @@ var (
 	kept    = map[string]string{} // what "keep" put there: memory that a snapshot must hold
 	ballast [][]byte
 	conns   = map[string]net.Conn{} // what "dial" opened
+	mapped  []byte
 )
 
 // networkTime is far above what anything takes on a link that ends in the host.
@@ -171,6 +173,21 @@ func do(c call) (string, error) {
 			ballast = append(ballast, block)
 		}
 		return "", nil
+	case "map": // n MB of memory that no allocator looks after, full
+		if mapped == nil {
+			var err error
+			if mapped, err = unix.Mmap(-1, 0, c.N<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
+				return "", err
+			}
+		}
+		for i := range mapped {
+			mapped[i] = byte(i>>12 + i)
+		}
+		return "", nil
+	case "mapped": // a sum of it
+		return fmt.Sprint(crc32.ChecksumIEEE(mapped)), nil
+	case "discard": // all but the first page of n MB of it
+		return "", unix.Madvise(mapped[4096:c.N<<20], unix.MADV_DONTNEED)
 	case "spawn": // n more processes
 		var err error
 		for range c.N {

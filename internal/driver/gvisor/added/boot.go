@@ -4,10 +4,15 @@ package boot
 
 import (
 	"fmt"
+	garbage "runtime/debug"
+	"time"
 
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/overlay"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/tmpfs"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/pkg/sentry/socket/netstack"
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
@@ -105,4 +110,77 @@ func (cm *containerManager) sized() (layers, shm []tmpfs.Sized) {
 		fs.DecRef(ctx)
 	}
 	return layers, shm
+}
+
+// RestoreArgs say how a snapshot is restored.
+type RestoreArgs struct {
+	OnDemand bool   `json:"on_demand"` // load only the pages that are asked for; their file stays open
+	Hostname string `json:"hostname"`  // "" is that of the description
+}
+
+// SetRestore says how the snapshot is restored that comes next.
+func (cm *containerManager) SetRestore(args *RestoreArgs, _ *struct{}) error {
+	pgalloc.SetOnDemand(args.OnDemand)
+	if args.Hostname != "" {
+		cm.l.mu.Lock()
+		defer cm.l.mu.Unlock()
+		cm.l.root.spec.Hostname = args.Hostname
+	}
+	return nil
+}
+
+// HoldArgs say whether the sandbox is to stand still.
+type HoldArgs struct {
+	Still bool `json:"still"`
+}
+
+// Hold holds the sandbox still or lets it go on, and says whether it was otherwise before.
+func (cm *containerManager) Hold(args *HoldArgs, changed *bool) error {
+	if *changed = cm.l.k.IsPaused() != args.Still; !*changed {
+		return nil
+	}
+	if args.Still {
+		return cm.Pause(nil, nil)
+	}
+	return cm.Resume(nil, nil)
+}
+
+// LoadResult is how much memory the sandbox has.
+type LoadResult struct {
+	MemoryBytes uint64 `json:"memory_bytes"`
+}
+
+// LoadAll loads what was not asked for yet, so that it needs not be loaded while
+// the sandbox stands still.
+func (cm *containerManager) LoadAll(_ *struct{}, out *LoadResult) (err error) {
+	pgalloc.LoadAll()
+	out.MemoryBytes, err = cm.l.k.MemoryFile().TotalUsage()
+	return err
+}
+
+// endWithoutPages ends the sandbox when pages that it asks for cannot be loaded.
+func endWithoutPages(k *kernel.Kernel, loader *kernel.AsyncMFLoader) {
+	if err := loader.Wait(); err != nil {
+		log.Warningf("Killing the sandbox: its pages cannot be loaded: %v", err)
+		k.Kill(linux.WaitStatusTerminationSignal(linux.SIGKILL))
+	}
+}
+
+// collectMost is how large the sentry's own heap may become without a
+// collection of garbage, and collectWait how long afterwards it is collected
+// and given back to the host.
+const (
+	collectMost = 128 << 20
+	collectWait = 2 * time.Second
+)
+
+// collectLater stops the collection of garbage until the function is called,
+// for work of which nearly all that it allocates stays.
+func collectLater() func() {
+	percent, limit := garbage.SetGCPercent(-1), garbage.SetMemoryLimit(collectMost)
+	return func() {
+		garbage.SetGCPercent(percent)
+		garbage.SetMemoryLimit(limit)
+		time.AfterFunc(collectWait, garbage.FreeOSMemory)
+	}
 }
