@@ -130,7 +130,7 @@ func (m *Manager) takeOver(ctx context.Context, row store.Sandbox) error {
 	if err == nil {
 		b.setLink(link)
 		var inst driver.Instance
-		if inst, err = m.cfg.Driver.Adopt(ctx, b.id); err == nil {
+		if inst, err = m.cfg.Driver.Adopt(ctx, row.OnHost()); err == nil {
 			b.holds(inst)
 		}
 	}
@@ -187,7 +187,7 @@ func (m *Manager) holdAs(ctx context.Context, b *box, state store.State) error {
 
 // cleanUp ends what an earlier daemon did not finish.
 func (m *Manager) cleanUp(ctx context.Context, row store.Sandbox, e ending) error {
-	if err := errors.Join(m.clearHost(ctx, row.ID), m.removeSleepImages(row.ID)); err != nil {
+	if err := errors.Join(m.clearHost(ctx, row.OnHost()), m.removeSleepImages(row.ID)); err != nil {
 		return err
 	}
 	m.log.Info("sandbox cleaned up", "sandbox", row.ID, "state", row.State, "reason", e.reason)
@@ -198,7 +198,8 @@ func (m *Manager) cleanUp(ctx context.Context, row store.Sandbox, e ending) erro
 func (m *Manager) sweepHost(ctx context.Context) error {
 	keep := map[string]bool{}
 	for _, b := range m.all() {
-		keep[b.id] = b.inst != nil
+		row := b.get()
+		keep[row.OnHost()] = b.inst != nil
 	}
 	sweep, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()

@@ -83,6 +83,19 @@ func (b *box) tryLock() bool {
 
 func (b *box) unlock() { <-b.turn }
 
+// onHost is the id under which the driver knows it.
+func (b *box) onHost() string {
+	row := b.get()
+	return row.OnHost()
+}
+
+// settle notes under which id the driver knows it from now on; "" is its own.
+func (b *box) settle(hostID string) {
+	row := b.get()
+	row.HostID = hostID
+	b.setRow(row)
+}
+
 func (b *box) setRow(row store.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

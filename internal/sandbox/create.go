@@ -370,13 +370,13 @@ func (m *Manager) listen(b *box) (*guest.Listener, error) {
 
 func (m *Manager) listenAs(b *box, generation int) (*guest.Listener, error) {
 	return guest.Listen(guest.Options{
-		Dir: m.linkDir(b.id), SandboxID: b.id, Generation: generation, Logger: m.log, Watcher: watcher{m, b},
+		Dir: m.linkDir(b.onHost()), SandboxID: b.id, Generation: generation, Logger: m.log, Watcher: watcher{m, b},
 	})
 }
 
 func (m *Manager) driverSpec(row store.Sandbox, t Template, snapshot string) driver.Spec {
 	return driver.Spec{
-		ID: row.ID, Hostname: row.ID, Rootfs: t.Rootfs, Snapshot: snapshot, LinkDir: m.linkDir(row.ID), Programs: t.Programs,
+		ID: row.OnHost(), Hostname: row.ID, Rootfs: t.Rootfs, Snapshot: snapshot, LinkDir: m.linkDir(row.OnHost()), Programs: t.Programs,
 		DiskMB: row.DiskMB, Limits: rowLimits(row),
 	}
 }

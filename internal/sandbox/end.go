@@ -156,7 +156,7 @@ func (m *Manager) free(ctx context.Context, b *box) error {
 			return err
 		}
 	}
-	return errors.Join(m.removeLinkDir(b.id), m.removeSleepImages(b.id))
+	return errors.Join(m.removeLinkDir(b.onHost()), m.removeSleepImages(b.id))
 }
 
 // unburied are the states of what still exists.

@@ -43,7 +43,7 @@ func (m *Manager) connect(ctx context.Context, b *box) error {
 		return err
 	}
 	b.gated = true
-	if err := n.Connect(b.id, gate); err != nil {
+	if err := n.Connect(b.onHost(), gate); err != nil {
 		m.disconnect(b)
 		if errors.Is(err, fault.Unsupported) { // it was made when there were none
 			m.log.Warn("a sandbox has no network, and so none is opened", "sandbox", b.id)

@@ -57,13 +57,16 @@ func (m *Manager) fitsRestored(w wish) bool {
 
 // fitsPrepared is the same for one that is not restored yet, and so can still
 // be restored from another snapshot.
-func (m *Manager) fitsPrepared(w wish) bool {
-	own := limitsOf(w.template)
-	if w.limits == own {
+func (m *Manager) fitsPrepared(w wish) bool { return m.fitsLimits(w.template, w.limits) }
+
+// fitsLimits reports whether a sandbox of a template's pool can be given these limits.
+func (m *Manager) fitsLimits(t Template, limits driver.Limits) bool {
+	own := limitsOf(t)
+	if limits == own {
 		return true
 	}
 	l, ok := m.cfg.Driver.(driver.Limiter)
-	return ok && l.CanLimit(own, w.limits)
+	return ok && l.CanLimit(own, limits)
 }
 
 func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {

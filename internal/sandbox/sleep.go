@@ -85,7 +85,7 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 	b.holds(nil)
 	m.unlink(b)
 	m.disconnect(b)
-	row.State, row.SleptAt = store.Hibernated, m.cfg.Now()
+	row.State, row.SleptAt, row.HostID = store.Hibernated, m.cfg.Now(), ""
 	// From here on there is no way back: what the store does not learn now, the
 	// next daemon sees by the image.
 	stay := context.WithoutCancel(ctx)
@@ -110,7 +110,7 @@ func (m *Manager) unlink(b *box) {
 		}
 	}
 	b.setLink(nil)
-	if err := m.removeLinkDir(b.id); err != nil {
+	if err := m.removeLinkDir(b.onHost()); err != nil {
 		m.log.Warn("a link folder could not be removed", "sandbox", b.id, "error", err)
 	}
 }
@@ -193,11 +193,18 @@ func (m *Manager) wakeUp(ctx context.Context, b *box) (err error) {
 		return err
 	}
 	row.Generation++
-	if err := m.restart(ctx, b, row, t, dir); err != nil {
+	err = m.restart(ctx, b, row, t, dir, true)
+	if err != nil && b.onHost() != b.id && ctx.Err() == nil { // that of the pool may be at fault
+		m.log.Warn("a sandbox did not wake up in one of the pool", "sandbox", b.id, "error", err)
+		if err = m.undoWake(ctx, b); err == nil {
+			err = m.restart(ctx, b, row, t, dir, false)
+		}
+	}
+	if err != nil {
 		m.log.Warn("a sandbox did not wake up", "sandbox", b.id, "error", err)
 		return cause(stopped(ctx, err), m.undoWake(ctx, b))
 	}
-	row.State, row.SleptAt, row.BootMode = store.Running, time.Time{}, bootWake
+	row.State, row.SleptAt, row.BootMode, row.HostID = store.Running, time.Time{}, bootWake, b.get().HostID
 	row.BootMS, row.UsedAt = float64(time.Since(began).Microseconds())/1000, m.cfg.Now()
 	if row.Persistent && row.TTL > 0 {
 		row.ExpiresAt = row.UsedAt.Add(row.TTL)
@@ -207,35 +214,80 @@ func (m *Manager) wakeUp(ctx context.Context, b *box) (err error) {
 	}
 	b.opened(row)
 	m.removeImage(dir)
+	m.createdOne()
 	m.note(b, api.LifeWoken, caller.Payload(ctx, map[string]any{"boot_ms": row.BootMS}))
 	m.log.InfoContext(ctx, "sandbox woken", "sandbox", b.id, "generation", row.Generation, "ms", row.BootMS)
 	return nil
 }
 
 // restart restores a box and tells its guest what has changed meanwhile. Random
-// state stays: it is the same sandbox, and there is no other.
-func (m *Manager) restart(ctx context.Context, b *box, row store.Sandbox, t Template, dir string) error {
+// state stays: it is the same sandbox, and there is no other. A prepared sandbox
+// of the pool may serve, if there is one.
+func (m *Manager) restart(ctx context.Context, b *box, row store.Sandbox, t Template, dir string, pool bool) error {
 	if b.dirty { // an earlier attempt could not be undone
-		if err := m.clearHost(ctx, b.id); err != nil {
+		if err := m.clearHost(ctx, b.onHost()); err != nil {
 			return err
 		}
 		b.dirty = false
+	}
+	b.settle("")
+	pooled := false
+	if pool {
+		var err error
+		if pooled, err = m.moveIn(ctx, b, t); err != nil {
+			return err
+		}
 	}
 	link, err := m.listenAs(b, row.Generation)
 	if err != nil {
 		return err
 	}
 	b.setLink(link)
-	if b.prepared, err = m.cfg.Driver.Prepare(ctx, m.driverSpec(row, t, dir)); err != nil {
+	var other string // snapshot than that which it was prepared for
+	if pooled {
+		other = dir
+	} else if b.prepared, err = m.cfg.Driver.Prepare(ctx, m.driverSpec(b.get(), t, dir)); err != nil {
 		return ours(err, "the sandbox could not be prepared")
 	}
-	client, err := m.restore(ctx, b, rowLimits(row), "")
+	client, err := m.restore(ctx, b, rowLimits(row), other)
 	if err != nil {
 		return err
 	}
 	req := identity(row, t)
 	req.KeepEnvs, req.MachineID = true, "" // it is the same one still
 	return m.tell(ctx, b, client, req)
+}
+
+// moveIn gives a box that wakes a prepared sandbox of the pool, if one will do.
+// Its row goes first: what the driver has without a row is removed when a daemon starts.
+func (m *Manager) moveIn(ctx context.Context, b *box, t Template) (moved bool, err error) {
+	if !m.fitsLimits(t, rowLimits(b.get())) {
+		return false, nil
+	}
+	p := m.takePrepared(t.Info)
+	if p == nil {
+		return false, nil
+	}
+	err = p.lock(ctx)
+	if err == nil {
+		if _, can := p.prepared.(driver.Retargeter); can && !p.gone {
+			err = m.cfg.Store.RemoveSandbox(context.WithoutCancel(ctx), p.id)
+			moved = err == nil
+		}
+		if moved {
+			b.prepared, p.prepared, p.gone = p.prepared, nil, true
+			m.mu.Lock()
+			delete(m.boxes, p.id)
+			m.mu.Unlock()
+			b.settle(p.id)
+			err = p.link.Close()
+		}
+		p.unlock()
+	}
+	if !moved {
+		err = errors.Join(err, m.discard(ctx, p))
+	}
+	return moved, err
 }
 
 // undoWake makes a box that did not wake up sleep again.
@@ -253,6 +305,9 @@ func (m *Manager) undoWake(ctx context.Context, b *box) error {
 	b.prepared, b.dirty = nil, err != nil
 	m.unlink(b)
 	m.disconnect(b)
+	if !b.dirty {
+		b.settle("")
+	}
 	return err
 }
 
@@ -498,7 +553,7 @@ func (m *Manager) sleepless(ctx context.Context, b *box) (bool, error) {
 		m.leavePlace(row.Owner, rowLimits(row))
 	}
 	if row.State == store.Running {
-		row.State, row.SleptAt = store.Hibernated, m.cfg.Now()
+		row.State, row.SleptAt, row.HostID = store.Hibernated, m.cfg.Now(), ""
 		if info, err := os.Stat(m.sleepImage(row)); err == nil {
 			row.SleptAt = info.ModTime()
 		}

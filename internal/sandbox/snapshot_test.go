@@ -454,6 +454,72 @@ func TestSnapshotsUseThePool(t *testing.T) {
 	}
 }
 
+// Prepared sandboxes of the pool serve those that wake up, too, which then go by
+// another id on the host.
+func TestWakesUseThePool(t *testing.T) {
+	r := newRig(t, func(c *sandbox.Config) { c.Pool = map[string]sandbox.PoolSize{"base": {Prepared: 1}} })
+	full := func() bool { return r.PoolSizes()["base"].Prepared == 1 }
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	r.cell(info.ID, "e", "a = 5")
+	eventually(t, "the pool is full", full)
+	var place string
+	for round := range 2 {
+		if err := r.Hibernate(ctx, "ann", info.ID, api.CarryRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if ids := r.host.IDs(); slices.Contains(ids, info.ID) {
+			t.Errorf("it sleeps, and on the host are %q", ids)
+		}
+		eventually(t, "the pool is full", full)
+		pooled := r.host.IDs()
+		if got := r.cell(info.ID, fmt.Sprint("f", round), "print(a)"); got != "5\n" {
+			t.Errorf("it says %q", got)
+		}
+		if ids := r.host.IDs(); slices.Contains(ids, info.ID) || !slices.Contains(ids, pooled[0]) {
+			t.Errorf("it woke, and of %q there are %q on the host", pooled, ids)
+		}
+		place = pooled[0]
+	}
+	r.restart() // the next daemon finds it under that id
+	if got := r.cell(info.ID, "g", "print(a)"); got != "5\n" {
+		t.Errorf("after a restart it says %q", got)
+	}
+	if err := r.Kill(ctx, "ann", info.ID); err != nil {
+		t.Fatal(err)
+	}
+	if ids := r.host.IDs(); slices.Contains(ids, place) {
+		t.Errorf("it was killed, and on the host are %q", ids)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "run", place)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was killed, and its link folder: %v", err)
+	}
+}
+
+// One of the pool that is dead keeps nobody asleep.
+func TestWakeFromADamagedPool(t *testing.T) {
+	r := newRig(t, func(c *sandbox.Config) { c.Pool = map[string]sandbox.PoolSize{"base": {Prepared: 1}} })
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	r.cell(info.ID, "e", "a = 5")
+	if err := r.Hibernate(ctx, "ann", info.ID, api.CarryRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pool is full", func() bool { return r.PoolSizes()["base"].Prepared == 1 })
+	r.host.Break(fake.Faults{Restore: func(_ context.Context, id string) error {
+		if id != info.ID {
+			return errors.New("its sentry is dead")
+		}
+		return nil
+	}})
+	if got := r.cell(info.ID, "f", "print(a)"); got != "5\n" {
+		t.Errorf("it says %q", got)
+	}
+	if ids := r.host.IDs(); !slices.Contains(ids, info.ID) {
+		t.Errorf("on the host are %q", ids)
+	}
+}
+
 func TestHibernateAndWake(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -56,6 +57,7 @@ type Sandbox struct {
 	ForkedFrom   string    // the sandbox that it is a copy of
 	SleptAt      time.Time // since when it is hibernated
 	Ports        []Port    // that users have named, by number
+	HostID       string    // the driver's id of it, when that is not its own; see OnHost
 }
 
 // Port is what users have said of a port of a sandbox.
@@ -65,9 +67,13 @@ type Port struct {
 	Public bool   `json:"public,omitempty"` // anybody may see it
 }
 
+// OnHost is the id under which the driver knows a sandbox, and the name of its
+// link's folder. A sandbox that woke up in one of the pool goes by its id there.
+func (s *Sandbox) OnHost() string { return cmp.Or(s.HostID, s.ID) }
+
 const columns = `id, owner, state, template, digest, driver, cpu, memory_mb, disk_mb, pids, metadata, from_snapshot,
 	persistent, ttl_seconds, idle_timeout_seconds, created_at, expires_at, used_at, ended_at, end_reason, end_detail,
-	generation, boot_ms, boot_mode, forked_from, slept_at, ports`
+	generation, boot_ms, boot_mode, forked_from, slept_at, ports, host_id`
 
 func (s *Sandbox) values() ([]any, error) {
 	meta, err := json.Marshal(s.Metadata)
@@ -82,7 +88,7 @@ func (s *Sandbox) values() ([]any, error) {
 		s.ID, s.Owner, string(s.State), s.Template, s.Digest, s.Driver, s.CPU, s.MemoryMB, s.DiskMB, s.PIDs, string(meta), s.FromSnapshot,
 		s.Persistent, int64(s.TTL / time.Second), int64(s.IdleTimeout / time.Second), millis(s.CreatedAt), millis(s.ExpiresAt), millis(s.UsedAt),
 		millis(s.EndedAt), s.EndReason, s.EndDetail, s.Generation, s.BootMS, s.BootMode,
-		s.ForkedFrom, millis(s.SleptAt), string(ports),
+		s.ForkedFrom, millis(s.SleptAt), string(ports), s.HostID,
 	}, nil
 }
 
@@ -96,7 +102,7 @@ func scanSandbox(scan func(...any) error) (Sandbox, error) {
 	)
 	err := scan(&s.ID, &s.Owner, &state, &s.Template, &s.Digest, &s.Driver, &s.CPU, &s.MemoryMB, &s.DiskMB, &s.PIDs, &meta, &s.FromSnapshot,
 		&s.Persistent, &ttl, &idle, &created, &expires, &used, &end, &s.EndReason, &s.EndDetail, &s.Generation, &s.BootMS, &s.BootMode,
-		&s.ForkedFrom, &slept, &ports)
+		&s.ForkedFrom, &slept, &ports, &s.HostID)
 	if err != nil {
 		return s, err
 	}
