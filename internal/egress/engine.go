@@ -22,7 +22,8 @@ import (
 // Options is what an Engine works with. The zero value is usable: the host's
 // resolver, routes and roots, no proxy, no interception, no audit.
 type Options struct {
-	// Resolver looks names up for sandboxes; default: the host's.
+	// Resolver looks names up for sandboxes, with a final dot; default: the
+	// host's, which is its hosts file and then DNS.
 	Resolver interface {
 		LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 	}
@@ -69,7 +70,7 @@ type Engine struct {
 // New makes an Engine.
 func New(opt Options) *Engine {
 	if opt.Resolver == nil {
-		opt.Resolver = &net.Resolver{PreferGo: true}
+		opt.Resolver = hostResolver{}
 	}
 	if opt.Dial == nil {
 		opt.Dial = (&net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}).DialContext

@@ -361,6 +361,14 @@ func TestOwnAddresses(t *testing.T) {
 	}
 }
 
+// The hosts file of this machine counts, with no DNS.
+func TestHostResolver(t *testing.T) {
+	found, err := hostResolver{}.LookupNetIP(context.Background(), "ip4", "localhost.")
+	if err != nil || len(found) == 0 || !found[0].IsLoopback() {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
 func TestPrintable(t *testing.T) {
 	if got := printable("a\x00b\n\"" + strings.Repeat("é", 200)); got != `"a?b??`+strings.Repeat("é", 95)+`…"` {
 		t.Error(got)

@@ -29,12 +29,14 @@ func (f *flow) Serve(ctx context.Context, inside net.Conn) {
 	}
 	http := f.opened || f.t.port == 80
 	var p *pump
+	var spoken func() bool
 	if !http {
 		p = startPump(f, conn) // the server may be the one that speaks first
+		spoken = p.spoken
 	} else {
 		_ = inside.SetReadDeadline(time.Now().Add(headTime))
 	}
-	first, err := sniff(conn, http)
+	first, err := sniff(conn, spoken)
 	if http {
 		_ = inside.SetReadDeadline(time.Time{})
 	}
@@ -44,7 +46,7 @@ func (f *flow) Serve(ctx context.Context, inside net.Conn) {
 		f.a.event.Protocol = "tls"
 	case overHTTP, overHTTP2:
 		f.a.event.Protocol = "http"
-		f.a.event.Method, f.a.event.Path = first.head.method, withoutQuery(first.head.target)
+		f.a.event.Method, f.a.event.Path = clip(first.head.method, maxWord), withoutQuery(first.head.target)
 	}
 	if err != nil {
 		f.broken(conn, first, err)
@@ -60,7 +62,7 @@ func (f *flow) Serve(ctx context.Context, inside net.Conn) {
 	case (first.kind == overHTTP || first.kind == overHTTP2) && (p == nil || p.stop()):
 		f.serveHTTP(&replayed{conn, first.bytes})
 	default:
-		f.relay(conn, p, first.bytes)
+		f.relay(conn, p, first)
 	}
 }
 
@@ -128,7 +130,7 @@ func printable(s string) string {
 }
 
 // relay passes bytes both ways.
-func (f *flow) relay(conn *metered, p *pump, first []byte) {
+func (f *flow) relay(conn *metered, p *pump, first sniffed) {
 	if f.up == nil {
 		if err := f.dial(f.ctx, f.s.policy.Load()); err != nil {
 			f.tell(conn, other, err)
@@ -146,6 +148,10 @@ func (f *flow) relay(conn *metered, p *pump, first []byte) {
 		err = e
 	}
 	reason := ""
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		f.a.refuse(refused.rule, refused.reason)
+		return
+	}
 	if err != nil {
 		if reason = f.why(err); errors.Is(context.Cause(f.ctx), errGone) {
 			reason = ""
@@ -154,13 +160,17 @@ func (f *flow) relay(conn *metered, p *pump, first []byte) {
 	f.a.end(api.NetworkAllowed, f.decision.rule, reason)
 }
 
-func (f *flow) send(conn *metered, first []byte) error {
-	if len(first) > 0 {
-		if _, err := f.up.Write(first); err != nil {
+func (f *flow) send(conn *metered, first sniffed) error {
+	if len(first.bytes) > 0 {
+		if _, err := f.up.Write(first.bytes); err != nil {
 			return err
 		}
 	}
-	if err := move(f.up, fromInside{conn}); err != nil {
+	var from io.Reader = fromInside{conn}
+	if first.open {
+		from = &guarded{from, first.bytes}
+	}
+	if err := move(f.up, from); err != nil {
 		return err
 	}
 	_ = closeWrite(f.up) // the peer may have closed already
@@ -210,6 +220,13 @@ func (p *pump) stop() bool {
 	<-p.ended
 	_ = p.up.SetReadDeadline(time.Time{})
 	return true
+}
+
+// spoken says whether something was moved.
+func (p *pump) spoken() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.moved
 }
 
 // watched notes when a pump begins to move.

@@ -12,7 +12,12 @@ type head struct {
 	method, target, host string
 }
 
-const maxHead = 64 << 10
+const (
+	maxHead   = 64 << 10
+	maxMethod = 8 << 10 // no server takes a longer one
+
+	maxAuthority = 300 // bytes of host:port
+)
 
 // prefaceH2 begins HTTP/2 without TLS.
 var prefaceH2 = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -121,30 +126,35 @@ func (h *head) parseFields(lines []string) error {
 }
 
 // startsHTTP says whether bytes begin an HTTP request, errMore while it is open.
-// Empty lines before it are taken for a part of it, because servers skip them.
+// Empty lines before it are taken for a part of it, because servers skip them,
+// and so are spaces in its target, which some let pass.
 func startsHTTP(b []byte) (bool, error) {
 	b = bytes.TrimLeft(b, "\r\n \t")
-	word := b
-	for i, c := range b {
-		if c == ' ' || c == '\t' {
-			word = b[:i]
-			break
-		}
-		if !httpguts.IsTokenRune(rune(c)) || i > 32 {
-			return false, nil
-		}
-	}
-	if len(word) == len(b) {
+	end := bytes.IndexFunc(b, func(c rune) bool { return !httpguts.IsTokenRune(c) })
+	switch {
+	case end < 0 && len(b) <= maxMethod:
 		return false, errMore
+	case end <= 0 || end > maxMethod || b[end] != ' ' && b[end] != '\t':
+		return false, nil
 	}
-	line, _, found := bytes.Cut(b, []byte("\n"))
+	line, _, whole := bytes.Cut(bytes.TrimLeft(b[end:], " \t"), []byte("\n"))
 	if bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")) {
 		return true, nil
 	}
-	switch {
-	case found:
+	if whole {
 		return false, nil
-	case len(b) > maxHead:
+	}
+	if len(line) > 0 && !bytes.ContainsRune([]byte("/*hH"), rune(line[0])) {
+		// No target that a server knows but CONNECT's, after which comes the version.
+		_, after, found := bytes.Cut(line, []byte(" "))
+		if found && !bytes.HasPrefix([]byte("HTTP/"), bytes.ToUpper(after[:min(len(after), 5)])) {
+			return false, nil
+		}
+		if !found && len(line) > maxAuthority {
+			return false, nil
+		}
+	}
+	if len(b) > maxHead {
 		return true, nil // to be refused for its length
 	}
 	return false, errMore

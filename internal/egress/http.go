@@ -131,7 +131,7 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.seen.Store(true)
 	a := f.s.attempt(h.scheme)
 	a.about(f.a)
-	a.event.Method, a.event.Path = r.Method, withoutQuery(r.URL.EscapedPath())
+	a.event.Method, a.event.Path = clip(r.Method, maxWord), withoutQuery(r.URL.EscapedPath())
 	if r.URL.Host != "" { // as proxies are asked
 		a.event.Path = withoutQuery(r.URL.String())
 	}

@@ -112,6 +112,32 @@ func (x *index) entries(name string, yield func(*byPort) bool) {
 	yield(x.below[""])
 }
 
+// around calls yield with the rules that are about all names or addresses that
+// another rule is about.
+func (x *index) around(a *rule, yield func(*rule) bool) {
+	if a.prefix.IsValid() {
+		for _, e := range x.nets.Supernets(a.prefix) {
+			if !e.all(yield) {
+				return
+			}
+		}
+		return
+	}
+	if a.below && a.host == "" {
+		x.below[""].all(yield)
+		return
+	}
+	if a.below && !x.below[a.host].all(yield) {
+		return
+	}
+	x.entries(a.host, func(e *byPort) bool {
+		if a.below && e == x.exact[a.host] { // the name itself, which a is not about
+			return true
+		}
+		return e.all(yield)
+	})
+}
+
 // name calls yield with the rules about a name and port, the narrowest first.
 func (x *index) name(name string, port uint16, yield func(*rule) bool) {
 	x.entries(name, func(e *byPort) bool { return e.each(port, yield) })

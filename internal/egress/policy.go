@@ -183,6 +183,9 @@ func (c *compiler) contradictions(p *Policy) error {
 		if p.mode == api.NetworkOpen && a.inspects() {
 			return bad(a, "its methods and paths would not hold: mode open allows the host anyway").WithHint("deny what is to be closed, or set mode to allow-list")
 		}
+		if w := p.wider(a); w != nil {
+			return bad(a, "its methods and paths would not hold: the rule %s (%s) allows the host anyway", w.text, w.field).WithHint("make that rule narrower, or deny what is to be closed")
+		}
 		if d := p.denied(a); d != nil {
 			return bad(a, "it contradicts the deny rule %s (%s), which wins and leaves nothing of it", d.text, d.field).WithHint("take one of them out, or make the deny rule narrower")
 		}
@@ -192,35 +195,26 @@ func (c *compiler) contradictions(p *Policy) error {
 
 // denied gives a deny rule that leaves nothing of an allow rule.
 func (p *Policy) denied(a *rule) (found *rule) {
-	look := func(r *rule) bool {
+	p.deny.around(a, func(r *rule) bool {
 		if r.covers(a) {
 			found = r
 		}
 		return found == nil
+	})
+	return found
+}
+
+// wider gives an allow rule that lets everything through at a port of one that
+// names methods or paths.
+func (p *Policy) wider(a *rule) (found *rule) {
+	if !a.inspects() {
+		return nil
 	}
-	if a.prefix.IsValid() {
-		for _, e := range p.deny.nets.Supernets(a.prefix) {
-			if !e.all(look) {
-				break
-			}
+	p.allow.around(a, func(r *rule) bool {
+		if !r.inspects() && (len(r.ports) == 0 || slices.ContainsFunc(a.ports, func(p uint16) bool { return slices.Contains(r.ports, p) })) {
+			found = r
 		}
-		return found
-	}
-	if a.below {
-		for _, e := range []*byPort{p.deny.below[a.host], p.deny.below[""]} {
-			if !e.all(look) {
-				return found
-			}
-		}
-		if a.host == "" {
-			return found
-		}
-	}
-	p.deny.entries(a.host, func(e *byPort) bool {
-		if a.below && e == p.deny.exact[a.host] { // the name itself, which a is not about
-			return true
-		}
-		return e.all(look)
+		return found == nil
 	})
 	return found
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 )
 
 // kind is what a connection carries, by its first bytes.
@@ -23,12 +24,19 @@ type sniffed struct {
 	hello hello
 	head  head
 	bytes []byte // all that was read
+	open  bool   // it can still become a request
 }
 
+// holdTime is how long bytes that could begin a request are held back for more.
+// A program that waits for an answer to them is not left waiting.
+const holdTime = 300 * time.Millisecond
+
 // sniff reads from a connection until it is known what it carries, and all of a
-// ClientHello or the head of the first request. strict takes whatever is not TLS for HTTP.
+// ClientHello or the head of the first request. spoken says whether the server
+// has spoken already, so that it is not HTTP; nil: it must be HTTP or TLS.
 // An error besides those of reading says that it is malformed.
-func sniff(conn io.Reader, strict bool) (out sniffed, err error) {
+func sniff(conn net.Conn, spoken func() bool) (out sniffed, err error) {
+	strict := spoken == nil
 	buf := make([]byte, 0, 4<<10)
 	for {
 		if len(buf) == cap(buf) {
@@ -38,6 +46,21 @@ func sniff(conn io.Reader, strict bool) (out sniffed, err error) {
 		buf = buf[:len(buf)+n]
 		out, err = look(buf, strict)
 		out.bytes = buf
+		undecided := !strict && len(buf) > 0 && out.kind == other && errors.Is(err, errMore)
+		switch {
+		case undecided && spoken():
+			return out, nil
+		case undecided && timedOut(readErr):
+			out.open = true
+			_ = conn.SetReadDeadline(time.Time{})
+			return out, nil
+		case undecided && readErr == nil:
+			_ = conn.SetReadDeadline(time.Now().Add(holdTime)) // not supported: it waits for more
+			continue
+		}
+		if !strict && n > 0 {
+			_ = conn.SetReadDeadline(time.Time{})
+		}
 		switch {
 		case !errors.Is(err, errMore):
 			return out, err
@@ -47,6 +70,11 @@ func sniff(conn io.Reader, strict bool) (out sniffed, err error) {
 			return out, readErr
 		}
 	}
+}
+
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
 }
 
 // look says what the bytes that have come are.
@@ -91,4 +119,26 @@ func (r *replayed) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	return r.Conn.Read(b)
+}
+
+// guarded reads from a connection whose first bytes were passed on though they
+// could begin a request, and refuses it when they do.
+type guarded struct {
+	io.Reader
+	seen []byte // nil when it is known not to be one
+}
+
+func (g *guarded) Read(b []byte) (int, error) {
+	n, err := g.Reader.Read(b)
+	if g.seen == nil || n == 0 {
+		return n, err
+	}
+	g.seen = append(g.seen, b[:n]...)
+	switch http, more := startsHTTP(g.seen); {
+	case http:
+		return 0, &refusal{reason: "a request came in pieces, too slowly to be looked at"}
+	case more == nil:
+		g.seen = nil
+	}
+	return n, err
 }

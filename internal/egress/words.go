@@ -15,7 +15,8 @@ import (
 const (
 	refusalTime = 5 * time.Second // for a refused request to arrive
 	lingerTime  = time.Second     // for the client to read the refusal
-	maxPath     = 1 << 10         // characters of a path in the audit
+	maxPath     = 1 << 10         // bytes of a path in the audit
+	maxWord     = 32              // of a method
 )
 
 // words are what is said in answers.
@@ -26,9 +27,9 @@ func (t target) words(r *refusal) string {
 // tellRefusal waits for a request and answers that it is refused.
 func (f *flow) tellRefusal(conn *metered) {
 	_ = conn.SetReadDeadline(time.Now().Add(refusalTime))
-	first, _ := sniff(conn, true) // whatever it is, it is refused
+	first, _ := sniff(conn, nil) // whatever it is, it is refused
 	if first.kind == overHTTP {
-		f.a.event.Protocol, f.a.event.Method, f.a.event.Path = "http", first.head.method, withoutQuery(first.head.target)
+		f.a.event.Protocol, f.a.event.Method, f.a.event.Path = "http", clip(first.head.method, maxWord), withoutQuery(first.head.target)
 	}
 	f.tell(conn, first.kind, f.refused)
 }
@@ -80,8 +81,8 @@ func brief(err error) string {
 
 func withoutQuery(target string) string {
 	path, _, _ := strings.Cut(target, "?")
-	if len(path) > maxPath {
-		path = path[:maxPath]
-	}
-	return path
+	return clip(path, maxPath)
 }
+
+// clip bounds what the sandbox said for the audit.
+func clip(s string, most int) string { return s[:min(len(s), most)] }
