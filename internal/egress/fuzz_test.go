@@ -94,6 +94,31 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
+// Whatever a server takes for a request is looked at as one, also on the ports
+// where anything goes.
+func FuzzStartsHTTP(f *testing.F) {
+	for _, s := range []string{
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\r\nGET / HTTP/1.1\nHost: a\n\n", "X-Y a HTTP/1.0\r\n\r\n", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", "GET a://b c HTTP/1.1\r\nHost: a\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "GET  / HTTP/1.1\r\nHost: a\r\n\r\n", "SSH-2.0-x\r\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(b)))
+		if err != nil {
+			return
+		}
+		for n := 1; n <= len(b); n += 1 + len(b)/64 {
+			if out, err := look(b[:n], false); err == nil && out.kind == other {
+				t.Fatalf("%q is a request to %q, and passes by its first %d bytes", b, r.Host, n)
+			}
+		}
+		if out, err := look(b, false); err == nil && out.kind == overHTTP && r.URL.Host == "" && r.Method != http.MethodConnect && out.head.host != r.Host {
+			t.Errorf("%q is to %q for a server, to %q here", b, r.Host, out.head.host)
+		}
+	})
+}
+
 // Whatever is asked, the answer is short, is an answer to it, and holds nothing
 // but made-up addresses.
 func FuzzDNS(f *testing.F) {
