@@ -268,7 +268,8 @@ def test_recovery(daemon, tmp_path, model, name):
 
 
 def test_a_model_that_repeats_itself_is_set_back(daemon, tmp_path):
-    again = code("n = globals().get('n', 0)\nbroken = True\n{}['x']")
+    # Checkpoints are made while a model thinks, so this one does.
+    again = code("broken = True\n{}['x']", pause_ms=400)
     run = agent(daemon, tmp_path, [
         code("broken = False\nopen('kept', 'w').write('file')\nprint('good')"),
         again, again, again,

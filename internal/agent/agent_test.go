@@ -27,6 +27,7 @@ func TestARunToItsAnswer(t *testing.T) {
 		scripted.Turn{Say: fence("total()")},
 		scripted.Turn{Say: "FINAL ANSWER: it is 42", Expect: []string{"ok in 0.01 s\n42"}},
 	)
+	d.thinks = true
 	d.knows["total()"] = []api.Event{printed("42\n"), ok()}
 	run, events := d.do(t, api.AgentRequest{Files: []api.AgentFile{{Path: "data.csv", Content: []byte("a,b\n")}, {Path: "/etc/x", Content: []byte("y")}}})
 	if run.Reason != api.AgentAnswered || run.Answer == nil || *run.Answer != "it is 42" || run.Turns != 2 || run.Cells != 1 || run.Error != "" {
@@ -275,6 +276,7 @@ func TestARunThatGoesInCirclesIsSetBack(t *testing.T) {
 	told3 := scripted.Turn{Say: fence("again"), Expect: []string{"You ran the same code 3 times"}}
 	d := newDesk(scripted.Turn{Say: fence("load")}, circle, circle, circle, told3,
 		scripted.Turn{Say: "FINAL ANSWER: another way", Expect: []string{"set back to before turn 2", "Variables are as they were then", "again"}})
+	d.thinks = true
 	d.knows["load"] = []api.Event{printed("loaded\n"), ok()}
 	d.knows["again"] = []api.Event{raised("KeyError", "'x'")}
 	run, events := d.do(t, api.AgentRequest{})

@@ -36,23 +36,39 @@ type desk struct {
 	files    map[string]string
 	closed   []string
 	setUps   int
+	thinks   bool
+	copied   chan struct{} // a value for each copy that was made
 }
 
 func newDesk(turns ...scripted.Turn) *desk {
 	return &desk{
 		model: &scripted.Provider{Script: scripted.Of(turns...)}, knows: map[string][]api.Event{}, made: map[string]string{}, contexts: map[string]bool{},
-		ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{},
+		ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{}, copied: make(chan struct{}, 1000),
 	}
 }
 
 func (d *desk) service(t testing.TB, dir string) *Service {
-	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}})
+	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}, CopyAfter: d.copyAfter()})
 	t.Cleanup(s.Close)
 	return s
 }
 
 func (d *desk) Open(spec, _, _ string) (llm.Provider, string, error) {
-	return &llm.Retrying{Provider: d.model, Sleep: func(context.Context, time.Duration) error { return nil }}, strings.TrimPrefix(spec, "openai:"), nil
+	return &llm.Retrying{Provider: thinking{d}, Sleep: func(context.Context, time.Duration) error { return nil }}, strings.TrimPrefix(spec, "openai:"), nil
+}
+
+// thinking is the scripted model. When the test has it think, it answers once
+// the loop has used that time to copy the context.
+type thinking struct{ *desk }
+
+func (m thinking) Complete(ctx context.Context, req llm.Request, tell func(llm.Delta)) (llm.Reply, error) {
+	if m.thinks {
+		select {
+		case <-m.copied:
+		case <-ctx.Done():
+		}
+	}
+	return m.model.Complete(ctx, req, tell)
 }
 
 func (d *desk) Create(_ context.Context, _ string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
@@ -110,6 +126,7 @@ func (d *desk) CloseContext(_ context.Context, _, _, cid string) error {
 func (d *desk) ForkContext(_ context.Context, _, _, cid string, _ int) (api.ForkContextResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	defer func() { d.copied <- struct{}{} }()
 	id := fmt.Sprintf("copy-%d", len(d.contexts))
 	d.contexts[id] = true
 	return api.ForkContextResponse{Children: []api.Context{{ID: id, ForkedFrom: cid}}}, nil
@@ -233,4 +250,12 @@ func told(events []api.AgentEvent) (out []string) {
 		}
 	}
 	return out
+}
+
+// copyAfter is at once where the model thinks, and otherwise never.
+func (d *desk) copyAfter() time.Duration {
+	if d.thinks {
+		return time.Nanosecond
+	}
+	return time.Hour
 }

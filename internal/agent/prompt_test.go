@@ -8,6 +8,7 @@ import (
 	pngfmt "image/png"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,4 +66,20 @@ func drawPNG(t testing.TB, width, height int) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// docs/codeact.md shows the prompt that models really get.
+func TestTheDocumentedPromptIsTheOneInUse(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/codeact.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt, err := systemPrompt(PromptVersion, dialectText, Environment{}, withDefaults(api.AgentLimits{}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, _, _ := strings.Cut(prompt, "# Where you are")
+	if !strings.Contains(string(doc), ours) {
+		t.Errorf("docs/codeact.md does not have this prompt:\n%s", ours)
+	}
 }

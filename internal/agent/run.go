@@ -245,13 +245,27 @@ func (r *runner) begin(ctx context.Context) error {
 	return nil
 }
 
+// copyWhileWaiting copies the context when the model takes its time, which is
+// then not lost. A model that answers at once is not held up: such a turn has no
+// checkpoint. It returns what to call when the model has answered.
+func (r *runner) copyWhileWaiting(ctx context.Context, turn int) (stop func()) {
+	if r.copies != nil || !r.ready {
+		return func() {}
+	}
+	copies := make(chan copied, 1)
+	timer := time.AfterFunc(r.s.cfg.CopyAfter, func() { r.copy(ctx, turn, copies) })
+	return func() {
+		if !timer.Stop() { // it is being made, or was
+			r.copies = copies
+		}
+	}
+}
+
 // ask asks the model for its next reply, and copies the context meanwhile.
 func (r *runner) ask(ctx context.Context) error {
 	turn := r.state.run.Turns + 1
-	if r.copies == nil && r.ready {
-		r.copies = make(chan copied, 1)
-		go r.copy(ctx, turn, r.copies)
-	}
+	stopCopying := r.copyWhileWaiting(ctx, turn)
+	defer stopCopying()
 	for {
 		req, err := r.request()
 		if err != nil {

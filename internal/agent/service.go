@@ -75,6 +75,7 @@ type Config struct {
 	Now       func() time.Time
 	MostRuns  int           // of a workspace at once; default 32
 	KeepFor   time.Duration // transcripts of runs that ended; default 30 days
+	CopyAfter time.Duration // of waiting for the model, the context is copied as a checkpoint; default 100 ms
 }
 
 const (
@@ -118,6 +119,9 @@ func New(cfg Config) *Service {
 	}
 	if cfg.MostRuns == 0 {
 		cfg.MostRuns = 32
+	}
+	if cfg.CopyAfter == 0 {
+		cfg.CopyAfter = 100 * time.Millisecond
 	}
 	if cfg.KeepFor == 0 {
 		cfg.KeepFor = 30 * 24 * time.Hour

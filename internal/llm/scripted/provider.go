@@ -45,7 +45,7 @@ func (p *Provider) Complete(ctx context.Context, req llm.Request, tell func(llm.
 		in.last += m.Text + "\n"
 		in.image = in.image || len(m.Images) > 0
 	}
-	reply, fault, done, err := p.Script.answer(in)
+	_, reply, fault, done, err := p.Script.answer(in)
 	switch {
 	case err != nil:
 		return llm.Reply{}, &llm.Error{Status: http.StatusBadRequest, Kind: llm.Refused, Message: err.Error()}

@@ -46,6 +46,7 @@ type Turn struct {
 	Stop      llm.Stop `json:"stop,omitempty"`  // default "end", "tool" with calls
 	Usage     *Usage   `json:"usage,omitempty"` // default: a guess from lengths
 	Faults    []Fault  `json:"faults,omitempty"`
+	PauseMS   int      `json:"pause_ms,omitempty"` // before the server answers, as models need
 
 	// Expect are regular expressions that the last message must match, Image
 	// says that it must show a picture.
@@ -168,7 +169,7 @@ type seen struct {
 // answer is the reply to a request, and done, which is called when it was
 // delivered whole. A fault comes instead of the reply as often as the turn has
 // them.
-func (s *Script) answer(in seen) (reply llm.Reply, fault *Fault, done func(), err error) {
+func (s *Script) answer(in seen) (turn *Turn, reply llm.Reply, fault *Fault, done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var c *Conversation
@@ -179,28 +180,28 @@ func (s *Script) answer(in seen) (reply llm.Reply, fault *Fault, done func(), er
 		}
 	}
 	if c == nil {
-		return reply, nil, nil, fmt.Errorf("no conversation of the script begins with %.80q", in.first)
+		return nil, reply, nil, nil, fmt.Errorf("no conversation of the script begins with %.80q", in.first)
 	}
 	at := c.next
 	if c.Loop {
 		at = min(at, len(c.Turns)-1)
 	}
 	if at >= len(c.Turns) {
-		return reply, nil, nil, fmt.Errorf("the conversation %q has no turn %d", c.Task, at+1)
+		return nil, reply, nil, nil, fmt.Errorf("the conversation %q has no turn %d", c.Task, at+1)
 	}
-	turn := &c.Turns[at]
+	turn = &c.Turns[at]
 	for _, e := range turn.Expect {
 		if !regexp.MustCompile(e).MatchString(in.last) {
-			return reply, nil, nil, fmt.Errorf("turn %d of %q expects %q in %q", at+1, c.Task, e, in.last)
+			return nil, reply, nil, nil, fmt.Errorf("turn %d of %q expects %q in %q", at+1, c.Task, e, in.last)
 		}
 	}
 	for _, e := range turn.Deny {
 		if regexp.MustCompile(e).MatchString(in.last) {
-			return reply, nil, nil, fmt.Errorf("turn %d of %q does not expect %q in %q", at+1, c.Task, e, in.last)
+			return nil, reply, nil, nil, fmt.Errorf("turn %d of %q does not expect %q in %q", at+1, c.Task, e, in.last)
 		}
 	}
 	if turn.Image && !in.image {
-		return reply, nil, nil, fmt.Errorf("turn %d of %q expects a picture", at+1, c.Task)
+		return nil, reply, nil, nil, fmt.Errorf("turn %d of %q expects a picture", at+1, c.Task)
 	}
 	if len(turn.Faults) > 0 {
 		f := turn.Faults[0]
@@ -212,7 +213,7 @@ func (s *Script) answer(in seen) (reply llm.Reply, fault *Fault, done func(), er
 		defer s.mu.Unlock()
 		c.next = at + 1
 	})
-	return turn.reply(in, at), fault, said, nil
+	return turn, turn.reply(in, at), fault, said, nil
 }
 
 func (t *Turn) reply(in seen, at int) llm.Reply {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pandastack/pandastack/internal/llm"
 )
@@ -72,10 +73,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, err)
 		return
 	}
-	reply, fault, done, err := s.Script.answer(in)
+	turn, reply, fault, done, err := s.Script.answer(in)
 	if err != nil {
 		s.problem(w, err)
 		return
+	}
+	if turn.PauseMS > 0 {
+		select {
+		case <-time.After(time.Duration(turn.PauseMS) * time.Millisecond):
+		case <-r.Context().Done():
+			return
+		}
 	}
 	if fault != nil && fault.Status != 0 {
 		s.refuse(w, fault.Status, fault.Message, fault.RetryAfter)
