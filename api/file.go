@@ -36,6 +36,16 @@ type WriteResult struct {
 	Bytes int64  `json:"bytes"`
 }
 
+// TarResult is the answer of PUT …/fs/tar.
+type TarResult struct {
+	Path    string `json:"path"`
+	Files   int    `json:"files"`
+	Folders int    `json:"folders"`
+	Links   int    `json:"links"`
+	Bytes   int64  `json:"bytes"`    // of the files
+	LeftOut int    `json:"left_out"` // entries that are no file, folder or link
+}
+
 // MkdirRequest is the body of POST …/fs/dir.
 type MkdirRequest struct {
 	Path string `json:"path"`

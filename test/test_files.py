@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
-from daemon import Daemon
-from pandastack import BadRequestError, ConflictError, NotFoundError, PandastackError, Sandbox
+from daemon import BIN, Daemon
+from pandastack import BadRequestError, CapacityError, ConflictError, NotFoundError, PandastackError, Sandbox
+from test_processes import memory_of
 
 
 def test_every_byte_survives(shared_sandbox: Sandbox) -> None:
@@ -225,3 +228,68 @@ def test_names_that_are_not_utf_8(shared_sandbox: Sandbox) -> None:
     assert shared_sandbox.exec("cat /workspace/latin/caf*").stdout == "noir"
     fs.remove(entry.path)
     assert fs.list("/workspace/latin") == []
+
+
+def test_a_folder_goes_in_and_comes_out(shared_sandbox: Sandbox, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "a" / "b ü").mkdir(parents=True)
+    (tree / "a" / "b ü" / "big").write_bytes(os.urandom(3_000_000))
+    (tree / "a" / "run").write_text("#!/bin/sh\necho ran\n")
+    (tree / "a" / "run").chmod(0o755)
+    (tree / "link").symlink_to("a/run")
+    os.utime(tree / "a" / "run", (1_000_000_000, 1_000_000_000))
+    os.mkfifo(tree / "fifo")
+    seen: list[int] = []
+    sent = shared_sandbox.filesystem.upload_dir(tree, "/workspace/tree", on_progress=lambda c: seen.append(c.bytes))
+    assert (sent.files, sent.folders, sent.links, sent.left_out) == (2, 2, 1, ("fifo",)) and seen == sorted(seen) and seen[-1] == sent.bytes
+    assert shared_sandbox.exec("./link; stat -c '%a %Y' a/run", cwd="/workspace/tree").stdout == "ran\n755 1000000000\n"
+    shared_sandbox.exec("ln -s /etc/passwd out; ln -s ../../../x up; mknod fifo p; chmod u+s a/run; ln a/run hard", cwd="/workspace/tree", check=True)
+    got = shared_sandbox.filesystem.download_dir("/workspace/tree", tmp_path / "back")
+    assert sorted(got.left_out) == ["out", "up"] and got.files == 3
+    back = tmp_path / "back"
+    assert (back / "a/b ü/big").read_bytes() == (tree / "a/b ü/big").read_bytes()
+    assert os.readlink(back / "link") == "a/run" and not (back / "out").is_symlink()
+    assert (back / "a/run").stat().st_mode & 0o7777 == 0o755 and (back / "a/run").stat().st_mtime == 1_000_000_000
+    with pytest.raises(NotFoundError):
+        shared_sandbox.filesystem.download_dir("/workspace/none", tmp_path / "none")
+    with pytest.raises(NotADirectoryError):
+        shared_sandbox.filesystem.upload_dir(tree / "a/run", "/workspace/x")
+
+
+def test_a_folder_that_the_disk_has_no_room_for(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "big").mkdir()
+    for i in range(6):
+        (tmp_path / "big" / f"{i}").write_bytes(b"x" * 10_000_000)
+    with Sandbox.create(template="code-interpreter", disk_mb=40, ttl_seconds=300, api_url=daemon.url, api_key=daemon.key) as sb:
+        with pytest.raises(CapacityError, match=r"disk of the sandbox is full; by then [1-4] files with \d+ bytes were written") as e:
+            sb.filesystem.upload_dir(tmp_path / "big", "/workspace/big")
+        assert e.value.status_code == 507
+        assert sb.exec("ls -A /workspace/big | grep -c part").stdout == "0\n", "nothing half is left"
+
+
+def test_a_gigabyte_through_cp_both_ways(daemon: Daemon, tmp_path: Path) -> None:
+    """As a folder, with the command line; the daemon holds none of it."""
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    digests = {}
+    block = os.urandom(1 << 20)
+    for i in range(4):
+        digest = hashlib.sha256()
+        with open(tree / "sub" / f"{i}", "wb") as file:
+            for j in range(256):
+                piece = block[i * 1000 + j:] + block[:i * 1000 + j]
+                digest.update(piece)
+                file.write(piece)
+        digests[f"{i}"] = digest.hexdigest()
+    with Sandbox.create(template="code-interpreter", disk_mb=3000, ttl_seconds=600, api_url=daemon.url, api_key=daemon.key) as sb:
+        before = memory_of(daemon.process.pid)
+        cp = [str(BIN), "sandbox", "cp", "-r"]
+        subprocess.run([*cp, str(tree), f"{sb.id}:/workspace/tree"], env=daemon.env, check=True, timeout=300)
+        shutil.rmtree(tree)
+        sums = dict(reversed(line.split()) for line in sb.exec("sha256sum *", cwd="/workspace/tree/sub", timeout_seconds=120).stdout.splitlines())
+        assert sums == digests
+        subprocess.run([*cp, f"{sb.id}:/workspace/tree", str(tmp_path / "back")], env=daemon.env, check=True, timeout=300)
+        for name, want in digests.items():
+            with open(tmp_path / "back" / "sub" / name, "rb") as file:
+                assert hashlib.file_digest(file, "sha256").hexdigest() == want
+        assert memory_of(daemon.process.pid) - before < 100, "MiB that the daemon grew by"

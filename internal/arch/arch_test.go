@@ -36,7 +36,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/egress", "api internal/fault"},
 
 	// The guest's end imports nothing of the host.
-	{"internal/guestd/...", "api internal/fault internal/guestapi internal/guestd/..."},
+	{"internal/guestd/...", "api internal/fault internal/guestapi internal/guestd/... sdk/go/tree"},
 	{"cmd/pandastack-guest", "internal/guestd/... internal/guestapi"},
 
 	// The host's end of the link, and what speaks over it.
@@ -67,7 +67,8 @@ var arrows = []struct{ part, may string }{
 
 	{"internal/preview", "api internal/auth internal/fault"},
 	{"internal/httpapi", "api internal/agent internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/preview internal/process internal/sandbox internal/store"},
-	{"sdk/go", "api"},
+	{"sdk/go/tree", ""}, // both ends of a copy have it
+	{"sdk/go", "api sdk/go/tree"},
 	{"test/conformance/sdk_go", "api sdk/go"},
 	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/template sdk/go"},
 	{"internal/daemon", "api internal/agent internal/auth internal/caller internal/config internal/driver/... internal/fault internal/guest internal/guestapi internal/llm " +

@@ -3,18 +3,19 @@ package cli
 import (
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
+	"github.com/pandastack/pandastack/api"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
 
 type sandboxCpCmd struct {
-	From string `arg:"" help:"What to copy: a local path, - for standard input, or ID:/path."`
-	To   string `arg:"" help:"Where to: a local path, - for standard output, or ID:/path."`
+	Recursive bool   `short:"r" help:"Folders are copied with all that is in them anyway; this is for those who are used to it."`
+	From      string `arg:"" help:"What to copy: a local path, - for standard input, or ID:/path."`
+	To        string `arg:"" help:"Where to: a local path, - for standard output, or ID:/path."`
 }
 
 // remote splits ID:/path.
@@ -60,24 +61,21 @@ func (a *app) upload(sb *pandastack.Sandbox, from, to string) error {
 	if !info.IsDir() {
 		return a.uploadFile(sb, from, to)
 	}
-	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, p)
-		if err != nil {
-			return err
-		}
-		target := path.Join(to, filepath.ToSlash(rel))
-		switch {
-		case d.IsDir():
-			return sb.Mkdir(a.ctx, target)
-		case d.Type().IsRegular():
-			return a.uploadFile(sb, p, target)
-		}
-		a.say("%s is not a file or folder and was left out", p)
+	meter := a.meter()
+	res, err := sb.UploadDir(a.ctx, from, to, meter.options())
+	meter.end()
+	if err != nil {
+		return err
+	}
+	return a.copied(api.TarResult{Path: to, Files: res.Files, Folders: res.Folders, Links: res.Links, Bytes: res.Bytes, LeftOut: res.LeftOut + meter.leftOut})
+}
+
+// copied says what was copied, to programs.
+func (a *app) copied(res api.TarResult) error {
+	if !a.flags.JSON {
 		return nil
-	})
+	}
+	return a.json(res)
 }
 
 func (a *app) uploadFile(sb *pandastack.Sandbox, from, to string) error {
@@ -90,10 +88,13 @@ func (a *app) uploadFile(sb *pandastack.Sandbox, from, to string) error {
 	if info, err := f.Stat(); err == nil && info.Mode()&0o111 != 0 {
 		o.Mode = info.Mode().Perm() // a program stays one
 	}
-	if _, err := sb.WriteFrom(a.ctx, to, f, o); err != nil {
+	meter := a.meter()
+	res, err := sb.WriteFrom(a.ctx, to, meter.reader(f), o)
+	meter.end()
+	if err != nil {
 		return fmt.Errorf("%s: %w", to, err)
 	}
-	return nil
+	return a.copied(api.TarResult{Path: to, Files: 1, Bytes: res.Bytes})
 }
 
 func (a *app) download(sb *pandastack.Sandbox, from, to string) error {
@@ -119,34 +120,14 @@ func (a *app) download(sb *pandastack.Sandbox, from, to string) error {
 	return a.downloadFile(sb, from, to)
 }
 
-// downloadDir copies a folder. Names come from the sandbox, so what would
-// leave the target is refused.
 func (a *app) downloadDir(sb *pandastack.Sandbox, from, to string) error {
-	if err := os.MkdirAll(to, 0o777); err != nil {
-		return err
-	}
-	entries, err := sb.ReadDir(a.ctx, from)
+	meter := a.meter()
+	done, err := sb.DownloadDir(a.ctx, from, to, meter.options())
+	meter.end()
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if !filepath.IsLocal(e.Name) || strings.ContainsAny(e.Name, `/\`) {
-			return fmt.Errorf("the sandbox has a file called %q, which is not copied", e.Name)
-		}
-		src, dst := path.Join(from, e.Name), filepath.Join(to, e.Name)
-		switch e.Mode {
-		case "d":
-			err = a.downloadDir(sb, src, dst)
-		case "f":
-			err = a.downloadFile(sb, src, dst)
-		default:
-			a.say("%s is not a file or folder and was left out", plain(src))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.copied(api.TarResult{Path: to, Files: done.Files, Folders: done.Folders, Links: done.Links, Bytes: done.Bytes, LeftOut: done.LeftOut})
 }
 
 // downloadFile copies a file; one that breaks off leaves nothing behind.
@@ -161,7 +142,10 @@ func (a *app) downloadFile(sb *pandastack.Sandbox, from, to string) error {
 		return err
 	}
 	defer os.Remove(tmp.Name())
-	if _, err := io.Copy(tmp, r); err != nil {
+	meter := a.meter()
+	n, err := io.Copy(tmp, meter.reader(r))
+	meter.end()
+	if err != nil {
 		tmp.Close()
 		return fmt.Errorf("%s: %w", from, err)
 	}
@@ -172,5 +156,8 @@ func (a *app) downloadFile(sb *pandastack.Sandbox, from, to string) error {
 	if err := tmp.Close(); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), to)
+	if err := os.Rename(tmp.Name(), to); err != nil {
+		return err
+	}
+	return a.copied(api.TarResult{Path: to, Files: 1, Bytes: n})
 }

@@ -57,6 +57,40 @@ func (c *Client) ReadFile(ctx context.Context, path, rangeHeader string) (*File,
 	return f, nil
 }
 
+// trees is the version of the protocol that brought them.
+const trees = 5
+
+// ReadTar opens a tar stream of what is in a folder.
+func (c *Client) ReadTar(ctx context.Context, path string) (io.ReadCloser, error) {
+	if err := c.needs(trees, "send folders"); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stall := time.AfterFunc(stallTime, func() { cancel(errStalled) })
+	resp, done, err := c.send(ctx, call{method: http.MethodGet, path: "/files/tar", query: url.Values{"path": {path}}})
+	stall.Stop() // until somebody reads
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	return &fileBody{client: c, ctx: ctx, cancel: cancel, stall: stall, body: resp.Body, done: done}, nil
+}
+
+// WriteTar makes what is in a tar stream in a folder.
+func (c *Client) WriteTar(ctx context.Context, path string, r io.Reader) (api.TarResult, error) {
+	var out api.TarResult
+	if err := c.needs(trees, "take folders"); err != nil {
+		return out, err
+	}
+	if err := c.upload(ctx, call{method: http.MethodPut, path: "/files/tar", query: url.Values{"path": {path}}}, r, &out); err != nil {
+		return api.TarResult{}, err
+	}
+	return api.TarResult{
+		Path: cut(out.Path, maxPath), Files: atLeast0(out.Files), Folders: atLeast0(out.Folders), Links: atLeast0(out.Links),
+		Bytes: atLeast0(out.Bytes), LeftOut: atLeast0(out.LeftOut),
+	}, nil
+}
+
 // RangeError is in the error of a range that begins behind the end of a file.
 type RangeError struct{ Size int64 } // of the file
 

@@ -35,6 +35,8 @@
 //	DELETE /files?path=&recursive=1                  204
 //	GET    /files/stat?path=                         api.FileInfo
 //	GET    /files/dir?path=&after=NAME&limit=N       api.DirListing
+//	GET    /files/tar?path=                          a tar stream of what is in a folder
+//	PUT    /files/tar?path=                          a tar stream → api.TarResult; the folder and its parents are made
 //	POST   /files/dir                                api.MkdirRequest → 204, parents are made
 //	POST   /files/move                               api.MoveRequest → 204
 //	GET    /ports                                    []Listener: what programs listen on
@@ -62,8 +64,9 @@ import (
 //	2  GET /log; X-Request-Id on every call, which the agent logs
 //	3  GET /ports, POST /flows
 //	4  terminals: StartProcess.PTY and POST /processes/{pid}/resize; LastEvent of a process
+//	5  GET, PUT /files/tar
 const (
-	Protocol       = 4
+	Protocol       = 5
 	OldestProtocol = 1
 )
 

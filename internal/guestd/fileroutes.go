@@ -6,13 +6,17 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestd/child"
 	"github.com/pandastack/pandastack/internal/guestd/files"
+	"github.com/pandastack/pandastack/sdk/go/tree"
 )
 
 // withPath serves a route whose query names a path.
@@ -95,6 +99,77 @@ func modeOf(n uint32) fs.FileMode {
 		}
 	}
 	return mode
+}
+
+// readTar sends what is in a folder.
+func (a *Agent) readTar(w http.ResponseWriter, _ *http.Request, path string) error {
+	root, err := openFolder(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	w.Header().Set("Content-Type", "application/x-tar")
+	w.WriteHeader(http.StatusOK)
+	if _, err := tree.Pack(struct{ io.Writer }{w}, root, tree.Options{}); err != nil {
+		a.log.Warn("a folder could not be sent", "error", short(err.Error()))
+		return errors.Join(err, http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// writeTar makes what comes in a folder, and says what it has made when it
+// cannot make it all.
+func (a *Agent) writeTar(w http.ResponseWriter, r *http.Request, path string) error {
+	if err := files.MakeDir(path); err != nil {
+		return err
+	}
+	root, err := openFolder(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	done, err := tree.Unpack(r.Body, root, tree.Options{})
+	if err != nil {
+		return brokenOff(err, path)
+	}
+	return writeJSON(w, http.StatusOK, api.TarResult{
+		Path: path, Files: done.Files, Folders: done.Folders, Links: done.Links, Bytes: done.Bytes, LeftOut: done.LeftOut,
+	})
+}
+
+func openFolder(path string) (*os.Root, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		return nil, fault.InvalidField("path", "%s is a file, not a folder", path)
+	}
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(path)
+	}
+	return root, files.Explain(err, "path", path)
+}
+
+// brokenOff says why a tar stream was not unpacked to its end, and what was.
+func brokenOff(err error, dir string) error {
+	var at *tree.Error
+	if !errors.As(err, &at) {
+		return err
+	}
+	where := filepath.Join(dir, at.Name)
+	var f *fault.Error
+	switch explained := files.Explain(at.Err, "path", where); {
+	case errors.Is(err, tree.ErrFormat):
+		f = fault.Wrap(err, api.CodeInvalid, "the stream cannot be unpacked: %v", err)
+	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):
+		f = fault.Wrap(err, api.CodeConflict, "%s is a file where a folder should be, or the other way round", where)
+	case strings.Contains(at.Err.Error(), "path escapes from parent"): // of os.Root, which has no name for it
+		f = fault.Wrap(err, api.CodeConflict, "a link at or above %s leads out of %s", where, dir)
+	case !errors.As(explained, &f):
+		return err
+	}
+	e := *f
+	e.Message = fmt.Sprintf("%s; by then %d files with %d bytes were written", e.Message, at.Done.Files, at.Done.Bytes)
+	return &e
 }
 
 func (a *Agent) removeFile(w http.ResponseWriter, r *http.Request, path string) error {

@@ -67,6 +67,10 @@ func (a *Agent) routes() http.Handler {
 	handle("DELETE /files", withPath(a.removeFile))
 	handle("GET /files/stat", withPath(a.statFile))
 	handle("GET /files/dir", withPath(a.listDir))
+	if a.newest() >= 5 {
+		handle("GET /files/tar", withPath(a.readTar))
+		handle("PUT /files/tar", withPath(a.writeTar))
+	}
 	handle("POST /files/dir", a.makeDir)
 	handle("POST /files/move", a.moveFile)
 

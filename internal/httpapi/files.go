@@ -113,6 +113,42 @@ func singleRange(r *http.Request) string {
 	return v
 }
 
+// readTar streams what is in a folder.
+func (s *Server) readTar(w http.ResponseWriter, r *http.Request, path string, _ url.Values) error {
+	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
+		stream, err := g.ReadTar(ctx, path)
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		h := w.Header()
+		h.Set("Content-Type", "application/x-tar")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Disposition", "attachment")
+		h.Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusOK)
+		if r.Method == http.MethodHead {
+			return nil
+		}
+		return send(w, stream, -1)
+	})
+}
+
+// writeTar makes what is in a tar stream in a folder.
+func (s *Server) writeTar(w http.ResponseWriter, r *http.Request) error {
+	body := flowing{http.NewResponseController(w), r.Body}
+	err := ofPath(func(w http.ResponseWriter, r *http.Request, path string, _ url.Values) error {
+		return s.onceWithGuest(r, func(ctx context.Context, g *guest.Client) error {
+			res, err := g.WriteTar(ctx, path, body)
+			return answer(w, res, err)
+		})
+	})(w, r)
+	if err != nil {
+		drain(body)
+	}
+	return err
+}
+
 // writeFile streams the body into a file of any size. Parents are made, and
 // the file is there whole or not at all.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {

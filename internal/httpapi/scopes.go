@@ -95,6 +95,8 @@ var needs = map[string]auth.Scope{
 	"DELETE /v1/sandboxes/{id}/fs":    auth.Run,
 	"GET /v1/sandboxes/{id}/fs/stat":  auth.Read,
 	"GET /v1/sandboxes/{id}/fs/dir":   auth.Read,
+	"GET /v1/sandboxes/{id}/fs/tar":   auth.Read,
+	"PUT /v1/sandboxes/{id}/fs/tar":   auth.Run,
 	"POST /v1/sandboxes/{id}/fs/dir":  auth.Run,
 	"POST /v1/sandboxes/{id}/fs/move": auth.Run,
 

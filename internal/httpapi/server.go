@@ -172,6 +172,8 @@ func (s *Server) routes() {
 	locked("DELETE /v1/sandboxes/{id}/fs", ofPath(s.removeFile))
 	locked("GET /v1/sandboxes/{id}/fs/stat", ofPath(s.statFile))
 	locked("GET /v1/sandboxes/{id}/fs/dir", s.listDir)
+	locked("GET /v1/sandboxes/{id}/fs/tar", ofPath(s.readTar))
+	locked("PUT /v1/sandboxes/{id}/fs/tar", s.writeTar)
 	locked("POST /v1/sandboxes/{id}/fs/dir", s.makeDir)
 	locked("POST /v1/sandboxes/{id}/fs/move", s.moveFile)
 

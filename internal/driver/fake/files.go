@@ -1,10 +1,13 @@
 package fake
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -96,6 +99,54 @@ func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.R
 			out.Entries, out.Truncated = out.Entries[:limit], true
 		}
 		return answer(w, out)
+	})
+	handle("GET /files/tar", func(w http.ResponseWriter, r *http.Request) error {
+		dir := strings.TrimSuffix(r.FormValue("path"), "/") + "/"
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if info, ok := g.stat(r.FormValue("path")); !ok || !info.IsDir {
+			return noFile(r.FormValue("path"))
+		}
+		tw := tar.NewWriter(w)
+		for _, name := range slices.Sorted(maps.Keys(g.files)) {
+			if rest, ok := strings.CutPrefix(name, dir); ok {
+				h := &tar.Header{Typeflag: tar.TypeReg, Name: rest, Size: int64(len(g.files[name])), Mode: 0o644, ModTime: time.Unix(1_800_000_000, 0)}
+				if err := tw.WriteHeader(h); err != nil {
+					return nil // gone
+				}
+				_, _ = tw.Write(g.files[name]) // gone, too
+			}
+		}
+		_ = tw.Close()
+		return nil
+	})
+	handle("PUT /files/tar", func(w http.ResponseWriter, r *http.Request) error {
+		out := api.TarResult{Path: r.URL.Query().Get("path")}
+		for tr := tar.NewReader(r.Body); ; {
+			h, err := tr.Next()
+			if errors.Is(err, io.EOF) {
+				return answer(w, out)
+			}
+			if err != nil {
+				return fault.New(api.CodeInvalid, "the stream cannot be unpacked: %v", err)
+			}
+			switch h.Typeflag {
+			case tar.TypeDir:
+				out.Folders++
+			case tar.TypeReg:
+				b, err := io.ReadAll(tr)
+				if err != nil {
+					return nil // gone
+				}
+				g.mu.Lock()
+				g.files[path.Join(out.Path, h.Name)] = b
+				g.mu.Unlock()
+				out.Files++
+				out.Bytes += int64(len(b))
+			default:
+				out.LeftOut++
+			}
+		}
 	})
 	handle("POST /files/dir", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })
 	handle("POST /files/move", func(w http.ResponseWriter, r *http.Request) error {

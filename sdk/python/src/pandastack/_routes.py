@@ -502,6 +502,14 @@ def list_dir(sandbox_id: str, path: str, after: str = "") -> Request:
     return request
 
 
+def read_tar(sandbox_id: str, path: str) -> Request:
+    return _fs(sandbox_id, "GET", "/tar", path, read_seconds=QUIET_SECONDS, repeatable=True, accept="*/*")
+
+
+def write_tar(sandbox_id: str, path: str, stream: Upload) -> Request:
+    return _fs(sandbox_id, "PUT", "/tar", path, body=stream, read_seconds=QUIET_SECONDS)
+
+
 def make_dir(sandbox_id: str, path: str) -> Request:
     return Request("POST", _sandbox(sandbox_id, "/fs/dir"), body={"path": check.unicode("path", path)}, repeatable=True)
 

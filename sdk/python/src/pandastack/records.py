@@ -426,6 +426,24 @@ class ProcessInfo:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """What of a folder was copied.
+
+    Attributes:
+        files, folders, links: how many.
+        bytes: of the files.
+        left_out: the names of what was not: what is no file, folder or link, and out of a sandbox also links that lead
+            out of the folder.
+    """
+
+    files: int = 0
+    folders: int = 0
+    links: int = 0
+    bytes: int = 0
+    left_out: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class FileInfo:
     """A file or folder in a sandbox.
 

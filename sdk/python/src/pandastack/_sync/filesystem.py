@@ -7,12 +7,13 @@ import os
 import posixpath
 import uuid
 from pathlib import Path
-from typing import Any, Iterator, Dict, List, Optional, Union
+from typing import Any, Iterator, Callable, Dict, List, Optional, Union
 
 from .. import _routes as routes
 from .._request import Upload
-from ..errors import NotFoundError
-from ..records import FileInfo, WriteResult
+from .._trees import Packing, Unpacking
+from ..errors import NotFoundError, PandastackError
+from ..records import Copied, FileInfo, WriteResult
 from .client import Client
 from .transport import write_piece
 
@@ -111,6 +112,63 @@ class Filesystem:
             if part.exists():
                 part.unlink()
         return size
+
+    def upload_dir(
+        self, local: Union[str, Path], remote: str, *, on_progress: Optional[Callable[[Copied], Any]] = None
+    ) -> Copied:
+        """Copies what is in a local folder into a folder of the sandbox, which is made, as one stream of any size.
+
+        Files, folders and links, with permissions and times. What is there besides stays.
+
+        Args:
+            on_progress: called with a `Copied` of what was sent so far, in another thread.
+
+        Raises:
+            OSError: something local can't be read.
+            ConflictError: a file is there where a folder should be, or the other way round.
+            CapacityError: the disk is full (status 507); the message says how much was written.
+        """
+        packing = Packing(local, on_progress)
+        try:
+            self._client._send(routes.write_tar(self._sandbox_id, remote, packing.reader))
+        except PandastackError:
+            packing.close()
+            if packing.error is not None and not isinstance(packing.error, BrokenPipeError):
+                raise packing.error from None
+            raise
+        finally:
+            packing.close()
+        packing.finish()
+        return packing.copied()
+
+    def download_dir(
+        self, remote: str, local: Union[str, Path], *, on_progress: Optional[Callable[[Copied], Any]] = None
+    ) -> Copied:
+        """Copies what is in a folder of the sandbox into a local one, which is made, as one stream of any size.
+
+        Files, folders and links, with permissions and times. What comes is a stranger's: nothing is written outside of
+        the local folder, and links that lead out of it are left out.
+
+        Args:
+            on_progress: called with a `Copied` of what was written so far, in another thread.
+
+        Raises:
+            NotFoundError: there is no such folder.
+            BadRequestError: it is no folder.
+            OSError: something local can't be written.
+            APIConnectionError: the connection broke; what was copied by then stays.
+        """
+        with self._client._stream(routes.read_tar(self._sandbox_id, remote)) as answer:
+            unpacking = Unpacking(local, on_progress)
+            try:
+                for piece in answer.pieces():
+                    write_piece(unpacking.writer, piece)
+            except BrokenPipeError:
+                pass  # the thread has ended, and knows why
+            finally:
+                unpacking.close()
+        unpacking.finish()
+        return unpacking.copied()
 
     def list(self, path: str = "/") -> List[FileInfo]:
         """What is in a folder, by name, however much it is.
