@@ -70,6 +70,10 @@ $(TS)/node_modules/.done: $(TS)/package.json $(TS)/package-lock.json
 	@bash scripts/deps test
 	cd $(TS) && npm ci --silent
 	@touch $@
+$(TS)/runtimes/node_modules/.done: $(TS)/runtimes/package.json $(TS)/runtimes/package-lock.json
+	@bash scripts/deps test
+	cd $(TS)/runtimes && npm ci --silent
+	@touch $@
 $(TS)/dist/.done: $(TS)/node_modules/.done $(wildcard $(TS)/src/*.ts) $(TS)/tsconfig.json $(TS)/tools/build.mjs
 	cd $(TS) && npm run --silent build
 	@touch $@
@@ -92,6 +96,7 @@ test-go: build
 
 test-kernel test-sdk test-live test-examples: build venv
 test-live test-examples: ts
+test-live: $(TS)/runtimes/node_modules/.done
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.
 KERNEL_SITE := $(CURDIR)/.cache/kernel-site
@@ -131,4 +136,4 @@ bench: build template venv
 	$(PY) bench/run.py
 
 clean:
-	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel $(TS)/dist $(TS)/node_modules
+	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel $(TS)/dist $(TS)/node_modules $(TS)/runtimes/node_modules

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from functools import cache
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +21,8 @@ ROOT = HERE.parents[1]
 
 
 @cache
-def command(name: str) -> list[str] | None:
-    """The program of an SDK, built if need be; None when its runtime is not here."""
+def command(name: str) -> list[str]:
+    """The program of an SDK, built if need be; "bun" and "deno" are the TypeScript one in another runtime."""
     match name:
         case "python":
             return [sys.executable, str(HERE / "sdk_python.py")]
@@ -30,10 +36,9 @@ def command(name: str) -> list[str] | None:
             subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
             return ["node", str(HERE / "sdk_typescript.mjs")]
         case "bun" | "deno":
-            found = ROOT / "sdk" / "typescript" / "node_modules" / ".bin" / name
-            if not found.exists():
-                return None
-            return [str(found), "run", *(["--allow-all"] if name == "deno" else []), str(HERE / "sdk_typescript.mjs")]
+            allowed = ["--allow-all"] if name == "deno" else []
+            program = ROOT / "sdk" / "typescript" / "runtimes" / "node_modules" / ".bin" / name
+            return [str(program), "run", *allowed, str(HERE / "sdk_typescript.mjs")]
     raise ValueError(name)
 
 
@@ -81,3 +86,94 @@ def present(value: Any) -> Any:
     if isinstance(value, str) and value.endswith("+00:00"):
         return value.removesuffix("+00:00") + "Z"
     return value
+
+
+class Page(ThreadingHTTPServer):
+    """Serves this tree to a browser, hands steps to the page in it, and takes their outcomes."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _PageHandler)
+        self.config: dict[str, str] = {}
+        self.steps: queue.Queue[Any] = queue.Queue()
+        self.outcomes: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _PageHandler(SimpleHTTPRequestHandler):
+    server: Page
+    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args, directory=str(ROOT))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.path == "/config":
+            return self._json(self.server.config)
+        if self.path == "/next":
+            return self._json(self.server.steps.get())
+        super().do_GET()
+
+    def do_POST(self) -> None:
+        self.server.outcomes.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self._json(None)
+
+    def _json(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Browser:
+    """The TypeScript SDK in headless Chromium. A context manager."""
+
+    name = "chromium"
+
+    def __init__(self, page: Page, env: dict[str, str]) -> None:
+        command("typescript")  # built
+        page.config = {"apiUrl": env["PANDASTACK_API_URL"], "apiKey": env["PANDASTACK_API_KEY"]}
+        self._page = page
+        self._profile = tempfile.mkdtemp(prefix="pst-chromium-")
+        self._log = open(Path(self._profile) / "log", "w+")  # noqa: SIM115  # for as long as the browser lives
+        self._process = subprocess.Popen(
+            [*CHROMIUM, f"--user-data-dir={self._profile}/profile", f"{page.origin}/test/conformance/page.html"],
+            env={**env, "HOME": self._profile}, stdout=self._log, stderr=self._log, start_new_session=True,
+        )
+
+    def do(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
+        self._page.steps.put({"op": op, "args": args})
+        try:
+            outcome = self._page.outcomes.get(timeout=180)
+        except queue.Empty:
+            self._log.seek(0)
+            raise AssertionError(f"no outcome of {op} from the browser:\n{self._log.read()[-3000:]}") from None
+        assert "broken" not in outcome, outcome["broken"]
+        return outcome
+
+    def __enter__(self) -> "Browser":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(timeout=30)
+        self._log.close()
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+
+# Root needs --no-sandbox; the page is this tree's own.
+CHROMIUM = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0"]
