@@ -168,7 +168,7 @@ func testNetwork(t *testing.T, f *Fixture) {
 	if _, err := sb.guest.Try(Call{Do: "ask", Path: "[2001:db8::7]:53", Text: "00"}); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("a datagram: %v, not refused", err)
 	}
-	if told := g.told(); !slices.Contains(told, "quic 192.0.2.7:443") || !slices.Contains(told, "udp [2001:db8::7]:53") {
+	if told := g.told(); !slices.Contains(told, "udp 192.0.2.7:443") || !slices.Contains(told, "udp [2001:db8::7]:53") {
 		t.Errorf("the gate was told of %q", told)
 	}
 

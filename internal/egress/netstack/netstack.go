@@ -144,8 +144,8 @@ func (s *Stack) Close() error {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
+		s.stack.Close() // which resets; only then may those who serve flows close them
 		s.end()
-		s.stack.Close() // which resets
 		err = s.link.file.Close()
 		done := make(chan struct{})
 		go func() {
@@ -211,8 +211,6 @@ func (s *Stack) take(p *packet) bool {
 // name names the protocol of a packet that is refused.
 func name(p *packet) string {
 	switch {
-	case p.proto == uint8(header.UDPProtocolNumber) && p.port() == 443:
-		return "quic"
 	case p.proto == uint8(header.UDPProtocolNumber):
 		return "udp"
 	case p.proto == uint8(header.TCPProtocolNumber):
@@ -259,10 +257,10 @@ func (s *Stack) accept(r *tcp.ForwarderRequest) {
 
 // turnAway resets a connection that the gate was not asked about.
 func (s *Stack) turnAway(r *tcp.ForwarderRequest, dst netip.AddrPort) {
-	r.Complete(true)
 	if s.limit.Allow() {
 		s.gate().Refused("tcp", dst)
 	}
+	r.Complete(true)
 }
 
 func (s *Stack) acceptFlow(r *tcp.ForwarderRequest, dst netip.AddrPort) {

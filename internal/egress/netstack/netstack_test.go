@@ -86,6 +86,9 @@ func newWorld(t *testing.T) *world {
 		defer close(done)
 		for {
 			frame, err := w.wire.next()
+			if errors.Is(err, unix.ECONNRESET) {
+				continue // a pair of sockets says so when one has not read all, and gives what it sent
+			}
 			if err != nil {
 				return
 			}
@@ -295,14 +298,12 @@ func TestRefusedAtOnce(t *testing.T) {
 // What is not TCP and no question to the resolver is refused with a message.
 func TestOtherProtocols(t *testing.T) {
 	w := newWorld(t)
-	for to, name := range map[string]string{
-		"192.0.2.1:443": "quic", "192.0.2.1:53": "udp", "[2001:db8::1]:443": "quic", "[2001:db8::1]:5353": "udp", "10.255.255.1:54": "udp",
-	} {
+	for _, to := range []string{"192.0.2.1:443", "192.0.2.1:53", "[2001:db8::1]:443", "[2001:db8::1]:5353", "10.255.255.1:54"} {
 		if _, err := w.ask(to, "hello"); err == nil || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("a datagram to %s: %v, not refused", to, err)
 		}
-		if !w.gate.hasRefused(name + " " + to) {
-			t.Errorf("the gate was not told of %s %s", name, to)
+		if !w.gate.hasRefused("udp " + to) {
+			t.Errorf("the gate was not told of udp %s", to)
 		}
 	}
 	four := func(proto uint8, change func(header.IPv4), payload ...byte) []byte {
@@ -449,8 +450,12 @@ func TestEnds(t *testing.T) {
 	}
 	_ = c.Close()
 
-	w.gate.on("192.0.2.1:2", func(_ context.Context, c net.Conn) { c.(interface{ Abort() }).Abort() })
+	w.gate.on("192.0.2.1:2", func(_ context.Context, c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		c.(interface{ Abort() }).Abort()
+	})
 	c = w.must("192.0.2.1:2")
+	_, _ = c.Write([]byte("x"))
 	if _, err := c.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "reset") {
 		t.Errorf("a flow that was cut: %v", err)
 	}
