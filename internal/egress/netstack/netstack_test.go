@@ -413,9 +413,9 @@ func TestNames(t *testing.T) {
 				t.Errorf("asked over TCP, it says %q, %v", answer, err)
 			}
 		}
-		_, _ = c.Write([]byte{0xff, 0xff}) // longer than any question
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("a question of 64 KB: %v", err)
+		_, _ = c.Write(append([]byte{maxQuery >> 8, maxQuery&0xff + 1}, make([]byte, maxQuery+1)...)) // longer than any question
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("a question of more than 1 KB is answered with %d bytes", n)
 		}
 		_ = c.Close()
 	}
@@ -469,8 +469,31 @@ func TestEnds(t *testing.T) {
 	}
 	_ = c.Close()
 
-	// The end of the stack cuts, and is waited for.
+	// Until then the flow counts.
 	served := make(chan struct{})
+	w.gate.on("192.0.2.1:5", func(_ context.Context, c net.Conn) { _, _ = c.Write(append(large, large...)); close(served) })
+	w.gate.on("192.0.2.1:6", echo)
+	c = w.must("192.0.2.1:5")
+	<-served
+	other := w.must("192.0.2.1:6") // gives the first one time to go
+	for range 100 {
+		_, _ = other.Write([]byte("x"))
+		_, _ = other.Read(make([]byte, 1))
+	}
+	if n := w.ours.Flows(); n != 2 {
+		t.Errorf("while nobody reads what was sent, %d flows are counted", n)
+	}
+	_ = other.Close()
+	if got, err := io.ReadAll(c); len(got) != 2*len(large) || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_ = c.Close()
+	for w.ours.Flows() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+
+	// The end of the stack cuts, and is waited for.
+	served = make(chan struct{})
 	w.gate.on("192.0.2.1:4", func(ctx context.Context, c net.Conn) { defer close(served); echo(ctx, c) })
 	c = w.must("192.0.2.1:4")
 	_, _ = c.Write([]byte("x"))
