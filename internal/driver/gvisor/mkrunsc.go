@@ -190,6 +190,10 @@ var edits = []edit{
 	// A packet socket is made part of a group of one, which hands it all packets as
 	// before, and for which the host's kernel waits until no processor looks at it.
 	{"runsc/boot/controller.go", "\t\t\tif isPacket {\n", "\t\t\tif isPacket && link.NumChannels > 1 {\n"},
+	// A connection that a copy has no more is reset, rather than at its end: what was
+	// received would pass for all there is.
+	{"pkg/tcpip/transport/tcp/endpoint_state.go",
+		"\t// attempt to send RST as route will be nil.\n", "\t// attempt to send RST as route will be nil.\n\te.hardError = &tcpip.ErrConnectionReset{}\n"},
 	// So are processes that the limit of processes refuses.
 	{"pkg/sentry/kernel/kernel.go",
 		"\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\treturn linuxerr.EAGAIN\n", "\t\tuc.rlimitNProc.Add(^uint64(0))\n\t\ttasksRefused.Add(1)\n\t\treturn linuxerr.EAGAIN\n"},
