@@ -39,6 +39,10 @@ type grammar struct {
 	Template templateCmd `cmd:"" help:"Templates that sandboxes are made from."`
 	Agent    agentCmd    `cmd:"" help:"Models that do a task by writing Python in a sandbox."`
 	Key      keyCmd      `cmd:"" help:"API keys."`
+
+	Completion completionCmd `cmd:"" help:"Write the script by which a shell completes commands."`
+	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
+	Man        manCmd        `cmd:"" name:"man" hidden:"" help:"Write the manual page."`
 }
 
 // Streams are where a program reads and writes.
@@ -92,6 +96,22 @@ func (a *app) sandbox(id string) (*pandastack.Sandbox, error) {
 	return c.Sandbox(id), nil
 }
 
+func newParser(g *grammar, s Streams) *kong.Kong {
+	parser, err := kong.New(g,
+		kong.Name("pandastack"),
+		kong.Description("Sandboxes for AI agents, with warm Python kernels."),
+		kong.UsageOnError(),
+		kong.Writers(s.Out, s.Err),
+		kong.Exit(func(n int) { panic(exited(n)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: false}),
+		kong.PostBuild(explainVerbs),
+	)
+	if err != nil {
+		panic(err) // the grammar is ours
+	}
+	return parser
+}
+
 // exited carries an exit code through kong.
 type exited int
 
@@ -113,17 +133,7 @@ func Main(args []string, s Streams) (code int) {
 	}()
 	var g grammar
 	a := &app{Streams: s, ctx: ctx, flags: &g, env: config.OS()}
-	parser, err := kong.New(&g,
-		kong.Name("pandastack"),
-		kong.Description("Sandboxes for AI agents, with warm Python kernels."),
-		kong.UsageOnError(),
-		kong.Writers(s.Out, s.Err),
-		kong.Exit(func(n int) { panic(exited(n)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: false}),
-	)
-	if err != nil {
-		panic(err) // the grammar is ours
-	}
+	parser := newParser(&g, s)
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}

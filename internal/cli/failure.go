@@ -26,6 +26,23 @@ const (
 	exitSignal     = 130
 )
 
+// exitMeanings is the table of the manual page.
+var exitMeanings = []struct {
+	code  int
+	means string
+}{
+	{exitOK, "All went well."},
+	{exitFailed, "The work failed: a cell raised, the state of a sandbox forbade it. A command's own code comes through exec, attach and run."},
+	{exitUsage, "The command line or a value is wrong."},
+	{exitNotFound, "What was named is not there."},
+	{exitDenied, "The key is missing or wrong, or may not do this."},
+	{exitTimeout, "A deadline was reached."},
+	{exitNoCapacity, "There is no room, or too much at once."},
+	{exitNoDaemon, "No daemon was reached."},
+	{exitInternal, "Something broke inside."},
+	{exitSignal, "Interrupted."},
+}
+
 // exitOf is the one table from error codes to exit codes.
 var exitOf = map[api.Code]int{
 	api.CodeInvalid:         exitUsage,

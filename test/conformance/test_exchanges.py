@@ -32,6 +32,8 @@ NOT_CALLED = {
     "listBuilds": "always empty: for published clients", "stopSandbox": "an older name", "startSandbox": "an older name",
     "execPTY": "a terminal that ends with its connection: sandbox.pty's do not",
     "attachProcess": "for programs that are at a terminal themselves, like the command line; sandbox.pty has the same as events",
+    "readTar": "folders are of a machine's disk: filesystem.download_dir of Python and Go; browsers have none, and so far TypeScript lacks it",
+    "writeTar": "the same: filesystem.upload_dir",
     "connectPort": "for the command line, by the Go SDK's Dial: a browser can't send a key there",
     **{f"{of}{method}": "for any HTTP client" for of in ("proxy", "link") for method in ("Get", "Post", "Put", "Patch", "Delete", "Options")},
     **dict.fromkeys(

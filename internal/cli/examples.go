@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// examples are shown in the help and the manual page of each verb. A test parses
+// them.
+var examples = map[string][]string{
+	"serve":             {"pandastack serve --listen 127.0.0.1:8080"},
+	"doctor":            {"pandastack doctor"},
+	"sweep":             {"pandastack sweep --data-dir /var/lib/pandastack"},
+	"version":           {"pandastack version"},
+	"config show":       {"pandastack config show"},
+	"config sample":     {"pandastack config sample"},
+	"completion":        {"pandastack completion bash", "pandastack completion zsh", "pandastack completion fish"},
+	"run":               {"pandastack run analysis.py --charts out", "pandastack run -c 1+1"},
+	"sandbox create":    {"pandastack sandbox create --template code-interpreter --ttl 3600 --metadata team=a"},
+	"sandbox ls":        {"pandastack sandbox ls --status running", "pandastack -q sandbox ls --metadata team=a"},
+	"sandbox get":       {"pandastack sandbox get sb-1"},
+	"sandbox top":       {"pandastack sandbox top", "pandastack --json sandbox top sb-1"},
+	"sandbox kill":      {"pandastack sandbox kill sb-1 sb-2", "pandastack sandbox kill --all"},
+	"sandbox exec":      {"pandastack sandbox exec sb-1 make", "pandastack sandbox exec -it sb-1 -- bash -l", "pandastack sandbox exec -d sb-1 -- python3 server.py"},
+	"sandbox attach":    {"pandastack sandbox attach sb-1", "pandastack sandbox attach sb-1 42"},
+	"sandbox cp":        {"pandastack sandbox cp data.csv sb-1:/workspace/", "pandastack sandbox cp -r sb-1:/workspace/out results"},
+	"sandbox events":    {"pandastack sandbox events --follow sb-1", "pandastack sandbox events"},
+	"sandbox logs":      {"pandastack sandbox logs -f sb-1"},
+	"sandbox ttl":       {"pandastack sandbox ttl sb-1", "pandastack sandbox ttl sb-1 3600"},
+	"sandbox pause":     {"pandastack sandbox pause sb-1"},
+	"sandbox resume":    {"pandastack sandbox resume sb-1"},
+	"sandbox hibernate": {"pandastack sandbox hibernate sb-1"},
+	"sandbox wake":      {"pandastack sandbox wake sb-1"},
+	"sandbox fork":      {"pandastack sandbox fork sb-1 --count 3"},
+	"sandbox ports":     {"pandastack sandbox ports sb-1"},
+	"sandbox forward":   {"pandastack sandbox forward sb-1 8000"},
+	"context ls":        {"pandastack context ls sb-1"},
+	"context create":    {"pandastack context create sb-1 --cwd /workspace"},
+	"context run":       {"pandastack context run sb-1 -c 1+1"},
+	"context fork":      {"pandastack context fork sb-1 default --count 2"},
+	"context interrupt": {"pandastack context interrupt sb-1"},
+	"context restart":   {"pandastack context restart sb-1"},
+	"context close":     {"pandastack context close sb-1 default"},
+	"snapshot create":   {"pandastack snapshot create sb-1 --name before"},
+	"snapshot ls":       {"pandastack snapshot ls"},
+	"snapshot get":      {"pandastack snapshot get sn-1"},
+	"snapshot rename":   {"pandastack snapshot rename sn-1 after"},
+	"snapshot rm":       {"pandastack snapshot rm sn-1"},
+	"template build":    {"pandastack template build code-interpreter"},
+	"template ls":       {"pandastack template ls"},
+	"key create":        {"pandastack key create --label ci"},
+	"key ls":            {"pandastack key ls"},
+	"key revoke":        {"pandastack key revoke pds_00112233"},
+}
+
+// explainVerbs puts the examples into the help.
+func explainVerbs(k *kong.Kong) error {
+	return kong.Visit(k.Model, func(v kong.Visitable, next kong.Next) error {
+		if n, ok := v.(*kong.Node); ok {
+			if lines := examples[verb(n)]; len(lines) > 0 {
+				n.Detail = strings.TrimSpace(n.Detail + "\n\nExamples:\n\n    " + strings.Join(lines, "\n    "))
+			}
+		}
+		return next(nil)
+	})
+}
+
+// verb is how a command is called, without the program: "sandbox ls".
+func verb(n *kong.Node) string {
+	if n == nil || n.Type == kong.ApplicationNode {
+		return ""
+	}
+	return strings.TrimSpace(verb(n.Parent) + " " + n.Name)
+}
