@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -15,13 +16,23 @@ import (
 	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
 
+// shellwords are the words of a line, some in double quotes.
+func shellwords(line string) ([]string, error) {
+	r := csv.NewReader(strings.NewReader(line))
+	r.Comma = ' '
+	return r.Read()
+}
+
 // Every example is a command line of the verb that it is shown with.
 func TestExamplesAreOfTheirVerbs(t *testing.T) {
 	for name, lines := range examples {
 		for _, line := range lines {
 			var g grammar
 			k := newParser(&g, Streams{})
-			words := strings.Fields(line)
+			words, err := shellwords(line)
+			if err != nil {
+				t.Fatal(err)
+			}
 			ctx, err := k.Parse(words[1:])
 			if err != nil {
 				t.Errorf("%s: %v", line, err)

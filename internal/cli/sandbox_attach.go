@@ -44,6 +44,9 @@ func (c *sandboxAttachCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if a.flags.JSON {
+		return a.events(p, c.After)
+	}
 	if p.Info.PTY == nil || !onTerminal {
 		return a.follow(p, c.After, false)
 	}
@@ -54,6 +57,22 @@ func (c *sandboxAttachCmd) Run(a *app) error {
 		return nil
 	}
 	return err
+}
+
+// events writes the output of a process as events, for programs.
+func (a *app) events(p *pandastack.Process, after int64) error {
+	for e, err := range p.Events(a.ctx, after) {
+		if err != nil {
+			return err
+		}
+		if err := a.json(e); err != nil {
+			return err
+		}
+		if e.Exit != nil && e.Exit.Code != 0 {
+			return failed(e.Exit.Code)
+		}
+	}
+	return nil
 }
 
 func detachHint(keys string) string {
