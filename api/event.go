@@ -16,6 +16,7 @@ const (
 	LifeHibernated       = "hibernated"        // why ("asked", "idle", "ttl", "shutdown"), duration_ms, by, request_id
 	LifeNotHibernated    = "not_hibernated"    // why, detail: it goes on, and it is tried again after a minute
 	LifeWoken            = "woken"             // boot_ms, by, request_id
+	LifeNetworkChanged   = "network_changed"   // mode, by, request_id
 	LifePortChanged      = "port_changed"      // port, public, by, request_id
 	LifeExpiring         = "expiring"          // at: hibernated for so long that it will be ended then, unless a call wakes it
 	LifeContextStarted   = "context_started"   // context_id

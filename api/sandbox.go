@@ -31,6 +31,8 @@ type CreateSandboxRequest struct {
 	DiskMB             *int              `json:"disk_mb,omitempty"` // of the writable layer
 	PIDs               *int              `json:"pids,omitempty"`    // processes and threads
 	Reseed             *bool             `json:"reseed,omitempty"`  // default true: random state is made new
+	Network            *NetworkPolicy    `json:"network,omitempty"` // what it may reach; default: nothing, or as in the snapshot
+	Secrets            Secrets           `json:"secrets,omitempty"` // added to its requests on their way out; default: none, or as in the snapshot
 
 	// IdempotencyKey travels as the header Idempotency-Key. Within 24 h the same
 	// key with the same options stands for the same sandbox.
@@ -61,6 +63,7 @@ type SandboxInfo struct {
 	EndReason          string            `json:"end_reason,omitempty"` // why it is no longer running: "killed", "ttl", "oom", "crashed", …
 	Generation         int               `json:"generation"`           // goes up at every restore
 	Capabilities       []string          `json:"capabilities,omitempty"`
+	Network            *NetworkInfo      `json:"network,omitempty"`
 	PreviewHost        string            `json:"preview_host,omitempty"` // its ports are seen at {port}-{id}.{preview_host}
 }
 

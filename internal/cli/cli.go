@@ -36,6 +36,7 @@ type grammar struct {
 	Sandbox  sandboxCmd  `cmd:"" help:"Sandboxes."`
 	Context  contextCmd  `cmd:"" help:"Code contexts of a sandbox."`
 	Snapshot snapshotCmd `cmd:"" help:"Snapshots of sandboxes."`
+	Secret   secretCmd   `cmd:"" help:"Secrets that are added to what sandboxes send, and never enter them."`
 	Template templateCmd `cmd:"" help:"Templates that sandboxes are made from."`
 	Agent    agentCmd    `cmd:"" help:"Models that do a task by writing Python in a sandbox."`
 	Key      keyCmd      `cmd:"" help:"API keys."`

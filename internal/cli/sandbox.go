@@ -26,6 +26,7 @@ type sandboxCmd struct {
 	Hibernate sandboxHibernateCmd `cmd:"" help:"Write a sandbox to disk and free its memory; any call wakes it."`
 	Wake      sandboxWakeCmd      `cmd:"" help:"Bring a hibernated sandbox back."`
 	Fork      sandboxForkCmd      `cmd:"" help:"Copy a sandbox as it is now."`
+	Net       sandboxNetCmd       `cmd:"" help:"Show what a sandbox tried to reach, or change what it may."`
 	Ports     sandboxPortsCmd     `cmd:"" help:"Show what listens in a sandbox, and under which address it is seen."`
 	Forward   sandboxForwardCmd   `cmd:"" help:"Let a port of this machine lead to one of a sandbox."`
 }

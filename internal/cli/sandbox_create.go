@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 
+	"github.com/pandastack/pandastack/api"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
 
@@ -17,6 +18,9 @@ type sandboxCreateCmd struct {
 	Disk       *int              `name:"disk" help:"Writable disk in MB." placeholder:"MB"`
 	PIDs       *int              `name:"pids" help:"Processes and threads." placeholder:"N"`
 	Env        map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
+	Allow      []string          `help:"Let it reach this and nothing else: a host, *.example.com, an address or a CIDR, with :PORT if need be; may be repeated." placeholder:"HOST"`
+	Policy     string            `name:"network-policy" help:"A named network policy of the server." placeholder:"NAME"`
+	Secret     map[string]string `help:"Add a secret that the server keeps to requests for a host, as HOST=NAME; it goes into the header Authorization." placeholder:"HOST=NAME"`
 	Metadata   map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
 }
 
@@ -25,9 +29,20 @@ func (c *sandboxCreateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	network := allowing(c.Allow)
+	if c.Policy != "" {
+		if network == nil {
+			network = &api.NetworkPolicy{}
+		}
+		network.Policy = c.Policy
+	}
+	secrets := api.Secrets{}
+	for host, name := range c.Secret {
+		secrets[host] = api.SecretUse{Header: "Authorization", Ref: name}
+	}
 	sb, err := client.Create(a.ctx, pandastack.CreateOptions{
 		Template: c.Template, FromSnapshot: c.From, Persistent: c.Persistent, TTLSeconds: c.TTL, IdleTimeoutSeconds: c.Idle,
-		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, PIDs: c.PIDs, Envs: c.Env, Metadata: c.Metadata,
+		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, PIDs: c.PIDs, Envs: c.Env, Metadata: c.Metadata, Network: network, Secrets: secrets,
 	})
 	if err != nil {
 		return err

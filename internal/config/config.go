@@ -7,6 +7,7 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,6 +77,8 @@ type Config struct {
 	ModelRate                int
 	MaxAgents                int
 	AgentsKeep               time.Duration
+	NetworkPolicies          string // a JSON object of policies by name
+	NetworkLogMB             int
 	sources                  map[string]string
 }
 
@@ -127,6 +130,8 @@ func (c *Config) settings() []setting {
 		{"stop_hibernate", duration(&c.StopHibernate), "How long hibernating the persistent sandboxes may take when the daemon is told to stop; what is not done by then goes on running. \"0s\": none is hibernated."},
 		{"metrics_listen", text(&c.MetricsListen), "Address that serves /metrics to everyone who reaches it, without a key; empty: only the API's own address does, with one."},
 		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
+		{"network_policies", text(&c.NetworkPolicies), "Network policies that sandboxes may ask for by name, as tables [network_policies.NAME] at the end of this file, or as one JSON object."},
+		{"network_log_mb", number(&c.NetworkLogMB), "Most of the disk that the log of what sandboxes tried to reach may take, in MB; the oldest lines go first."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 		{"agent_model", text(&c.AgentModel), "Model of agents whose caller names none, as PROVIDER:NAME with the provider openai or anthropic."},
 		{"openai_api_key", secret(&c.OpenAIKey), "Key for the provider openai. Callers may send their own instead."},
@@ -171,6 +176,7 @@ func defaults(env Env) Config {
 		EventsKeep:    10_000,
 		MaxAgents:     32,
 		AgentsKeep:    30 * 24 * time.Hour,
+		NetworkLogMB:  64,
 	}
 }
 
@@ -320,6 +326,13 @@ func Environ() []string { return os.Environ() }
 
 // plain gives a TOML value the form that the environment would have.
 func plain(v any) string {
+	if table, ok := v.(map[string]any); ok {
+		raw, err := json.Marshal(table)
+		if err != nil {
+			return fmt.Sprint(table) // which its setting refuses
+		}
+		return string(raw)
+	}
 	items, ok := v.([]any)
 	if !ok {
 		return fmt.Sprint(v)
@@ -366,6 +379,9 @@ func (c *Config) check() error {
 	}
 	if c.OutputMemory < 1 {
 		return fault.InvalidField("output_memory_mb", "output_memory_mb must be at least 1: with none no cell would have an output")
+	}
+	if c.NetworkLogMB < 2 {
+		return fault.InvalidField("network_log_mb", "network_log_mb must be at least 2, but is %d", c.NetworkLogMB)
 	}
 	if d := c.PreviewDomain; d != "" && !domainForm.MatchString(d) {
 		return fault.InvalidField("preview_domain", "preview_domain must be a domain, with a :PORT when one is needed, but is %.100q", d).

@@ -3,6 +3,8 @@ package config
 import (
 	"os"
 	"path/filepath"
+
+	"golang.org/x/net/http/httpproxy"
 )
 
 const rootDataDir = "/var/lib/pandastack"
@@ -43,4 +45,24 @@ func (c *Config) ClientFile(env Env) string {
 		return ""
 	}
 	return filepath.Join(home(env), ".config", "pandastack", "config.json")
+}
+
+// Proxy is the upstream proxy that the owner of this host has set in the usual
+// variables; nil when there is none.
+func (e Env) Proxy() *httpproxy.Config {
+	first := func(names ...string) string {
+		for _, n := range names {
+			if v := e.get(n); v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	c := &httpproxy.Config{
+		HTTPProxy: first("HTTP_PROXY", "http_proxy"), HTTPSProxy: first("HTTPS_PROXY", "https_proxy"), NoProxy: first("NO_PROXY", "no_proxy"),
+	}
+	if c.HTTPProxy == "" && c.HTTPSProxy == "" {
+		return nil
+	}
+	return c
 }

@@ -91,6 +91,13 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		return err
 	}
 	conf := managerConfig(cfg, drv, st, events, counts, log)
+	nets, netLog, err := networks(cfg, st, master, ln.Addr(), counts, log)
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	defer netLog.Close()
+	conf.Network, conf.Policies = nets, nets
 	conf.PreviewHost = previewHost(cfg.PreviewDomain, ln.Addr())
 	manager, err := sandbox.New(conf)
 	if err != nil {
@@ -121,7 +128,8 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys, Agents: agents, ModelURLs: cfg.ModelURLs,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
-			Rate:  httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
+			Rate:    httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
+			Secrets: nets, NetworkLog: netLog,
 			Links: preview.NewSigner(master.Derive("preview links"), time.Now), PreviewDomain: cfg.PreviewDomain,
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
@@ -187,6 +195,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	defer cancel()
 	events.EndStreams()
 	agents.Close() // before the cells that they wait for count as left
+	netLog.EndStreams()
 	shutdown := srv.Shutdown(drain)
 	kernels.Close()
 	commands.Close()

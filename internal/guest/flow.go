@@ -244,3 +244,11 @@ type flowAddr int
 
 func (a flowAddr) Network() string { return "sandbox" }
 func (a flowAddr) String() string  { return "sandbox:" + strconv.Itoa(int(a)) }
+
+// Trust adds a certificate authority, in PEM, to those that programs trust.
+func (c *Client) Trust(ctx context.Context, pem []byte) error {
+	if err := c.needs(6, "take a certificate for its network"); err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: http.MethodPost, path: "/trust", json: guestapi.TrustRequest{PEM: pem}, time: slowCallTime}, nil)
+}

@@ -39,6 +39,7 @@
 //	PUT    /files/tar?path=                          a tar stream → api.TarResult; the folder and its parents are made
 //	POST   /files/dir                                api.MkdirRequest → 204, parents are made
 //	POST   /files/move                               api.MoveRequest → 204
+//	POST   /trust                                    TrustRequest → 204; a certificate authority for the sandbox's trust stores
 //	GET    /ports                                    []Listener: what programs listen on
 //	POST   /flows?port=N                             a connection to a port: bytes → frames, see flow.go; 409 when nothing listens
 //
@@ -65,8 +66,9 @@ import (
 //	3  GET /ports, POST /flows
 //	4  terminals: StartProcess.PTY and POST /processes/{pid}/resize; LastEvent of a process
 //	5  GET, PUT /files/tar
+//	6  POST /trust
 const (
-	Protocol       = 5
+	Protocol       = 6
 	OldestProtocol = 1
 )
 
@@ -188,6 +190,11 @@ type Step struct {
 	OK     bool    `json:"ok"`
 	Detail string  `json:"detail,omitempty"`
 	MS     float64 `json:"ms"`
+}
+
+// TrustRequest names a certificate authority that programs inside are to trust.
+type TrustRequest struct {
+	PEM []byte `json:"pem"`
 }
 
 // Listener is a port that a program inside listens on.

@@ -39,6 +39,7 @@ type Config struct {
 	GenerationFile string
 	HookDir        string // of sockets of programs that want to know of snapshots; "" for none
 	Etc            string // folder of passwd, group, hosts, hostname, machine-id
+	Root           string // of files that say whom programs trust; "/"
 	ProcNet        string // folder of tcp and tcp6: what programs listen on
 	Console        *Console
 	Log            *slog.Logger
@@ -62,6 +63,7 @@ func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 		GenerationFile: guestapi.GenerationFile,
 		HookDir:        guestapi.HookDir,
 		Etc:            "/etc",
+		Root:           "/",
 		ProcNet:        "/proc/net",
 		Console:        console,
 		Log:            log,

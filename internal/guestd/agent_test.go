@@ -144,6 +144,7 @@ func start(t *testing.T, change ...func(*guestd.Config)) *sandbox {
 		GenerationFile: filepath.Join(dir, "generation"),
 		HookDir:        filepath.Join(dir, "hooks"),
 		Etc:            etc,
+		Root:           filepath.Join(dir, "root"),
 		ProcNet:        "/proc/net",
 		Console:        guestd.NewConsole(devNull(t)),
 		Log:            slog.New(slog.DiscardHandler),

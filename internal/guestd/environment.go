@@ -14,6 +14,7 @@ import (
 type environment struct {
 	mu       sync.Mutex
 	assigned map[string]string // of this sandbox
+	added    map[string]string // where nobody says otherwise
 }
 
 func newEnvironment() *environment { return &environment{assigned: map[string]string{}} }
@@ -29,6 +30,16 @@ func (e *environment) assign(envs map[string]string, keep bool) {
 	}
 	maps.Copy(all, envs)
 	e.assigned = all
+}
+
+// addDefaults adds variables that neither the sandbox nor a process needs to set.
+func (e *environment) addDefaults(envs map[string]string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.added == nil {
+		e.added = map[string]string{}
+	}
+	maps.Copy(e.added, envs)
 }
 
 // forUser makes the environment of a user's process. What stands in extra wins
@@ -62,6 +73,7 @@ func (e *environment) forTerminal(u child.User, extra map[string]string) map[str
 func (e *environment) add(env, extra map[string]string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	maps.Copy(env, e.added)
 	maps.Copy(env, e.assigned)
 	maps.Copy(env, extra)
 }

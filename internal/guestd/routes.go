@@ -78,6 +78,9 @@ func (a *Agent) routes() http.Handler {
 		handle("GET /ports", a.getPorts)
 		handle("POST /flows", a.postFlow)
 	}
+	if a.newest() >= 6 {
+		handle("POST /trust", a.postTrust)
+	}
 
 	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
 		return fault.New(api.CodeNotFound, "the guest agent has no route %s %s", r.Method, r.URL.Path)

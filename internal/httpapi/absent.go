@@ -43,12 +43,10 @@ func (s *Server) absentRoutes() *http.ServeMux {
 }
 
 // absentFields are what clients may ask of a new sandbox and this server does
-// not have. Unknown fields are ignored, but whoever writes to a volume, relies
-// on a network, or needs a secret must not believe that it is there.
+// not have. Unknown fields are ignored, but whoever writes to a volume must not
+// believe that it is there.
 type absentFields struct {
 	Volumes json.RawMessage `json:"volumes"`
-	Network json.RawMessage `json:"network"`
-	Secrets json.RawMessage `json:"secrets"`
 }
 
 func (f absentFields) refuse() error {
@@ -57,8 +55,6 @@ func (f absentFields) refuse() error {
 		asked       json.RawMessage
 	}{
 		{"volumes", "write files into the sandbox, or build a template that has them", f.Volumes},
-		{"network", "a sandbox has loopback and nothing else: leave network out", f.Network},
-		{"secrets", "give values with envs, or write them to a file in the sandbox", f.Secrets},
 	} {
 		if asksForNothing := slices.Contains([]string{"", "null", "[]", "{}", "false"}, string(a.asked)); !asksForNothing {
 			e := fault.New(api.CodeUnsupported, "this server does not have %s of sandboxes", a.field)

@@ -39,6 +39,8 @@ type Sandboxes interface {
 	Guest(ctx context.Context, owner, id string) (*guest.Client, func(), error)
 	Templates(ctx context.Context) ([]api.TemplateInfo, error)
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
+	Network(ctx context.Context, owner, id string) (api.NetworkInfo, error)
+	SetNetwork(ctx context.Context, owner, id string, p api.NetworkPatch) (api.NetworkInfo, error)
 	OwnerOf(ctx context.Context, id string, port int) (owner string, p store.Port, err error)
 	Ports(ctx context.Context, owner, id string) ([]store.Port, error)
 	SetPort(ctx context.Context, owner, id string, p store.Port) error

@@ -55,6 +55,14 @@ var needs = map[string]auth.Scope{
 	"DELETE /v1/snapshots/{id}":          auth.Run,
 	"POST /v1/sandboxes/{id}/resume":     auth.Run,
 
+	"GET /v1/sandboxes/{id}/network":     auth.Read,
+	"PATCH /v1/sandboxes/{id}/network":   auth.Run,
+	"GET /v1/sandboxes/{id}/network/log": auth.Read,
+	"GET /v1/secrets":                    auth.Read,
+	"GET /v1/secrets/{name}":             auth.Read,
+	"PUT /v1/secrets/{name}":             auth.Admin,
+	"DELETE /v1/secrets/{name}":          auth.Admin,
+
 	"GET /v1/sandboxes/{id}/ports":                auth.Read,
 	"POST /v1/sandboxes/{id}/ports":               auth.Run,
 	"DELETE /v1/sandboxes/{id}/ports/{port}":      auth.Run,

@@ -49,6 +49,9 @@ type Options struct {
 	// Rate is what each workspace is held to; visitors of its sandboxes' ports
 	// as much again.
 	Rate Rate
+	// Secrets are kept for workspaces, NetworkLog of what was decided; nil: there are none.
+	Secrets    Secrets
+	NetworkLog NetworkLog
 	// Links signs and checks the links to ports of sandboxes; nil: there are none.
 	Links *preview.Signer
 	// PreviewDomain is where ports of sandboxes have their names, besides
@@ -134,6 +137,14 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/fork", s.fork)
 	locked("POST /v1/sandboxes/{id}/fork-tree", s.forkTree)
 	locked("POST /v1/sandboxes/{id}/promote", s.promote)
+
+	locked("GET /v1/sandboxes/{id}/network", s.getNetwork)
+	locked("PATCH /v1/sandboxes/{id}/network", s.patchNetwork)
+	locked("GET /v1/sandboxes/{id}/network/log", s.networkLog)
+	locked("GET /v1/secrets", s.listSecrets)
+	locked("GET /v1/secrets/{name}", s.getSecret)
+	locked("PUT /v1/secrets/{name}", s.putSecret)
+	locked("DELETE /v1/secrets/{name}", s.deleteSecret)
 
 	locked("GET /v1/sandboxes/{id}/ports", s.listPorts)
 	locked("POST /v1/sandboxes/{id}/ports", s.createPort)

@@ -184,6 +184,15 @@ func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), er
 	return nil, nil, fault.New(api.CodeConflict, "the sandbox is paused")
 }
 
+func (s *stub) Network(_ context.Context, _, id string) (api.NetworkInfo, error) {
+	return api.NetworkInfo{Policy: api.NetworkPolicy{Mode: api.NetworkAllowList, Allow: []api.NetworkRule{api.Rule("example.com")}}}, s.known(id)
+}
+
+func (s *stub) SetNetwork(ctx context.Context, owner, id string, p api.NetworkPatch) (api.NetworkInfo, error) {
+	s.call("network %s", id)
+	return s.Network(ctx, owner, id)
+}
+
 func (s *stub) OwnerOf(_ context.Context, id string, port int) (string, store.Port, error) {
 	return "ann", store.Port{Port: port, Public: port == 9000}, s.known(id)
 }

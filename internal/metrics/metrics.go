@@ -50,6 +50,8 @@ type Metrics struct {
 	refusals    prometheus.Counter
 	cells       *prometheus.HistogramVec
 	requests    *prometheus.CounterVec
+	flows       *prometheus.CounterVec
+	flowBytes   *prometheus.CounterVec
 	requestTime *prometheus.HistogramVec
 }
 
@@ -89,6 +91,14 @@ func New() *Metrics {
 	m.cells = histogram("pandastack_cell_seconds", "Cells that ended, by kind of end and by how long they ran.", cellBuckets, "end")
 	m.requests = counter("pandastack_api_requests_total", "Requests, by route and status; cut is a connection that broke before one.", "route", "code")
 	m.requestTime = histogram("pandastack_api_request_seconds", "Requests that are not streams, by route and by how long the answer took.", requestBuckets, "route")
+	m.flows = counter("pandastack_network_flows_total", "What sandboxes tried to reach, by verdict: allowed, refused or failed.", "verdict")
+	m.flowBytes = counter("pandastack_network_bytes_total", "Bytes that went out of sandboxes and into them.", "direction")
+	for _, v := range []api.NetworkVerdict{api.NetworkAllowed, api.NetworkRefused, api.NetworkFailed} {
+		m.flows.WithLabelValues(string(v))
+	}
+	for _, direction := range []string{"out", "in"} {
+		m.flowBytes.WithLabelValues(direction)
+	}
 	for _, path := range []string{"pool", "prepared", "cold"} {
 		m.creates.WithLabelValues(path)
 	}
@@ -162,6 +172,13 @@ func (m *Metrics) Request(route string, status int, took time.Duration, stream b
 	if !stream {
 		m.requestTime.WithLabelValues(route).Observe(took.Seconds())
 	}
+}
+
+// Flow counts what a sandbox tried to reach.
+func (m *Metrics) Flow(e api.NetworkEvent) {
+	m.flows.WithLabelValues(string(e.Verdict)).Add(float64(1 + e.Suppressed))
+	m.flowBytes.WithLabelValues("out").Add(float64(e.BytesOut))
+	m.flowBytes.WithLabelValues("in").Add(float64(e.BytesIn))
 }
 
 // now collects what is asked for at each look.

@@ -250,8 +250,14 @@ func (m *Manager) save(ctx context.Context, b *box, row store.Sandbox, from ...s
 }
 
 func (m *Manager) info(row store.Sandbox) api.SandboxInfo {
+	var network *api.NetworkInfo
+	if m.cfg.Policies != nil {
+		n := m.cfg.Policies.Show(row)
+		network = &n
+	}
 	return api.SandboxInfo{
-		ID: row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs,
+		Network: network,
+		ID:      row.ID, Template: row.Template, Status: status(row.State), CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs,
 		Metadata: row.Metadata, FromSnapshot: row.FromSnapshot, ForkedFrom: row.ForkedFrom, Persistent: row.Persistent,
 		TTLSeconds: int(row.TTL / time.Second), IdleTimeoutSeconds: int(row.IdleTimeout / time.Second),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, Driver: row.Driver, BootMS: row.BootMS, BootMode: row.BootMode,

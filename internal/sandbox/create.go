@@ -135,6 +135,9 @@ func (m *Manager) create(ctx context.Context, w wish, began time.Time) (*box, er
 		err = m.assign(ctx, b, client, w)
 	}
 	if err == nil {
+		err = m.trust(ctx, b.get(), client)
+	}
+	if err == nil {
 		err = m.remember(ctx, b, w)
 	}
 	if err == nil {
@@ -218,6 +221,9 @@ func (m *Manager) claim(ctx context.Context, b *box, w wish, began time.Time) er
 	defer cancelLink()
 	if client, err = b.link.Client(linkCtx); err == nil {
 		err = m.assignIntroduced(ctx, b, client, w)
+	}
+	if err == nil {
+		err = m.trust(ctx, b.get(), client)
 	}
 	if err == nil {
 		err = m.remember(ctx, b, w)
@@ -307,6 +313,7 @@ func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 	now := m.cfg.Now()
 	row.State, row.Owner = store.Creating, w.owner
 	row.CPU, row.MemoryMB, row.DiskMB, row.PIDs = w.limits.CPU, w.limits.MemoryMB, w.limits.DiskMB, w.limits.PIDs
+	row.Network = w.network
 	row.Metadata, row.TTL, row.IdleTimeout, row.Persistent = w.metadata, w.ttl, w.idle, w.persistent
 	if w.image != nil {
 		row.FromSnapshot, row.ForkedFrom, row.Generation = w.image.snapshot, w.image.parent, w.image.generation+1

@@ -72,9 +72,10 @@ type Config struct {
 	Driver      driver.Driver
 	Store       Store
 	Templates   Templates
-	Journal     Journal // nil keeps no events
-	Metrics     Metrics // nil counts nothing
-	Network     Network // nil: every sandbox is closed
+	Journal     Journal  // nil keeps no events
+	Metrics     Metrics  // nil counts nothing
+	Network     Network  // nil: every sandbox is closed
+	Policies    Policies // nil: no sandbox can be given a network
 	Logger      *slog.Logger
 	Now         func() time.Time     // the wall clock; time.Now
 	Elapsed     func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given

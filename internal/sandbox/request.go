@@ -12,6 +12,7 @@ import (
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/nearest"
+	"github.com/pandastack/pandastack/internal/store"
 )
 
 const (
@@ -37,6 +38,7 @@ type wish struct {
 	envs     map[string]string
 	reseed   bool
 	once     *once // nil without an idempotency key
+	network  store.Network
 
 	persistent bool
 	idle       time.Duration
@@ -100,6 +102,9 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	if w.template.Missing != "" {
 		return w, errMissing(w.template)
 	}
+	if w.network, err = m.plan(ctx, owner, req.Network, req.Secrets, store.Network{}); err != nil {
+		return w, err
+	}
 	return m.limited(w, req, limitsOf(w.template))
 }
 
@@ -116,6 +121,9 @@ func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSa
 		return w, err
 	}
 	if w.template, err = m.templateOf(ctx, sn.Template, sn.Digest); err == nil {
+		w.network, err = m.plan(ctx, w.owner, req.Network, req.Secrets, sn.Network)
+	}
+	if err == nil {
 		w, err = m.limited(w, req, driver.Limits{CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, PIDs: w.template.PIDs})
 	}
 	if err != nil {

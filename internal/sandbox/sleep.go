@@ -255,7 +255,10 @@ func (m *Manager) restart(ctx context.Context, b *box, row store.Sandbox, t Temp
 	}
 	req := identity(row, t)
 	req.KeepEnvs, req.MachineID = true, "" // it is the same one still
-	return m.tell(ctx, b, client, req)
+	if err := m.tell(ctx, b, client, req); err != nil {
+		return err
+	}
+	return m.trust(ctx, row, client)
 }
 
 // moveIn gives a box that wakes a prepared sandbox of the pool, if one will do.

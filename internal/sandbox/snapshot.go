@@ -54,7 +54,7 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 	sn := store.Snapshot{
 		ID: newID("sn-"), Owner: row.Owner, Name: req.Name, SandboxID: row.ID, ParentID: row.FromSnapshot, Template: row.Template, Digest: row.Digest,
 		Driver: row.Driver, CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs, Metadata: req.Metadata, Generation: row.Generation,
-		CreatedAt: m.cfg.Now(),
+		CreatedAt: m.cfg.Now(), Network: row.Network,
 	}
 	dir := m.imageDir(sn.ID)
 	m.announce(ctx, b)
@@ -64,6 +64,9 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 	img, err := m.inspect(ctx, dir)
 	if err == nil {
 		sn.SizeBytes, sn.DurationMS = img.Bytes, float64(time.Since(began).Microseconds())/1000
+		err = m.keepNetwork(context.WithoutCancel(ctx), row, sn.ID)
+	}
+	if err == nil {
 		err = m.cfg.Store.AddSnapshot(context.WithoutCancel(ctx), sn)
 	}
 	if err != nil {

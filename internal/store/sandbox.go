@@ -58,6 +58,7 @@ type Sandbox struct {
 	SleptAt      time.Time // since when it is hibernated
 	Ports        []Port    // that users have named, by number
 	HostID       string    // the driver's id of it, when that is not its own; see OnHost
+	Network      Network
 }
 
 // Port is what users have said of a port of a sandbox.
@@ -73,7 +74,7 @@ func (s *Sandbox) OnHost() string { return cmp.Or(s.HostID, s.ID) }
 
 const columns = `id, owner, state, template, digest, driver, cpu, memory_mb, disk_mb, pids, metadata, from_snapshot,
 	persistent, ttl_seconds, idle_timeout_seconds, created_at, expires_at, used_at, ended_at, end_reason, end_detail,
-	generation, boot_ms, boot_mode, forked_from, slept_at, ports, host_id`
+	generation, boot_ms, boot_mode, forked_from, slept_at, ports, host_id, network`
 
 func (s *Sandbox) values() ([]any, error) {
 	meta, err := json.Marshal(s.Metadata)
@@ -84,25 +85,29 @@ func (s *Sandbox) values() ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding ports: %w", err)
 	}
+	network, err := networkValue(s.Network)
+	if err != nil {
+		return nil, err
+	}
 	return []any{
 		s.ID, s.Owner, string(s.State), s.Template, s.Digest, s.Driver, s.CPU, s.MemoryMB, s.DiskMB, s.PIDs, string(meta), s.FromSnapshot,
 		s.Persistent, int64(s.TTL / time.Second), int64(s.IdleTimeout / time.Second), millis(s.CreatedAt), millis(s.ExpiresAt), millis(s.UsedAt),
 		millis(s.EndedAt), s.EndReason, s.EndDetail, s.Generation, s.BootMS, s.BootMode,
-		s.ForkedFrom, millis(s.SleptAt), string(ports), s.HostID,
+		s.ForkedFrom, millis(s.SleptAt), string(ports), s.HostID, network,
 	}, nil
 }
 
 func scanSandbox(scan func(...any) error) (Sandbox, error) {
 	var (
 		s                           Sandbox
-		state, meta, ports          string
+		state, meta, ports, network string
 		ttl, idle                   int64
 		created, expires, used, end int64
 		slept                       int64
 	)
 	err := scan(&s.ID, &s.Owner, &state, &s.Template, &s.Digest, &s.Driver, &s.CPU, &s.MemoryMB, &s.DiskMB, &s.PIDs, &meta, &s.FromSnapshot,
 		&s.Persistent, &ttl, &idle, &created, &expires, &used, &end, &s.EndReason, &s.EndDetail, &s.Generation, &s.BootMS, &s.BootMode,
-		&s.ForkedFrom, &slept, &ports, &s.HostID)
+		&s.ForkedFrom, &slept, &ports, &s.HostID, &network)
 	if err != nil {
 		return s, err
 	}
@@ -111,6 +116,9 @@ func scanSandbox(scan func(...any) error) (Sandbox, error) {
 	}
 	if err := json.Unmarshal([]byte(ports), &s.Ports); err != nil {
 		return s, fmt.Errorf("ports of %s: %w", s.ID, err)
+	}
+	if s.Network, err = scanNetwork(network, s.ID); err != nil {
+		return s, err
 	}
 	s.State = State(state)
 	s.TTL, s.IdleTimeout = time.Duration(ttl)*time.Second, time.Duration(idle)*time.Second
@@ -261,7 +269,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time) error {
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM sandboxes WHERE state IN ('deleted', 'failed') AND ended_at < ?", millis(before)); err != nil {
 		return fmt.Errorf("forgetting old sandboxes: %w", err)
 	}
-	return nil
+	return s.purgeNetworkStates(ctx)
 }
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }

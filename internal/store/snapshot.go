@@ -28,10 +28,11 @@ type Snapshot struct {
 	SizeBytes  int64
 	DurationMS float64
 	CreatedAt  time.Time
+	Network    Network
 }
 
 const snapshotColumns = `id, owner, name, sandbox_id, parent_id, template, digest, driver, cpu, memory_mb, disk_mb, pids,
-	metadata, generation, size_bytes, duration_ms, created_at`
+	metadata, generation, size_bytes, duration_ms, created_at, network`
 
 // AddSnapshot writes the row of a snapshot whose files are whole, and sees that
 // it survives the end of the machine, as they do.
@@ -40,9 +41,13 @@ func (s *Store) AddSnapshot(ctx context.Context, sn Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("encoding metadata: %w", err)
 	}
+	network, err := networkValue(sn.Network)
+	if err != nil {
+		return err
+	}
 	v := []any{
 		sn.ID, sn.Owner, sn.Name, sn.SandboxID, sn.ParentID, sn.Template, sn.Digest, sn.Driver, sn.CPU, sn.MemoryMB, sn.DiskMB, sn.PIDs,
-		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt),
+		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), network,
 	}
 	if _, err := s.write.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES ("+marks(len(v))+")", v...); err != nil {
 		return fmt.Errorf("adding snapshot %s: %w", sn.ID, err)
@@ -114,10 +119,11 @@ func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 	var (
 		sn      Snapshot
 		meta    string
+		network string
 		created int64
 	)
 	err := scan(&sn.ID, &sn.Owner, &sn.Name, &sn.SandboxID, &sn.ParentID, &sn.Template, &sn.Digest, &sn.Driver, &sn.CPU, &sn.MemoryMB,
-		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created)
+		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &network)
 	if err != nil {
 		return sn, err
 	}
@@ -125,5 +131,6 @@ func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 		return sn, fmt.Errorf("metadata of %s: %w", sn.ID, err)
 	}
 	sn.CreatedAt = fromMillis(created)
-	return sn, nil
+	sn.Network, err = scanNetwork(network, sn.ID)
+	return sn, err
 }

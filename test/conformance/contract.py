@@ -109,6 +109,8 @@ def sample(schema: dict[str, Any], name: str = "value", without: frozenset[str] 
             return True
         case "array":
             return [sample(schema.get("items", {}), name, without)]
+        case "object" if "properties" in schema:
+            return {field: sample(spec, field, without) for field, spec in schema["properties"].items()}
         case "object":
             return {"key": sample(schema.get("additionalProperties", {}), "value", without)}
     return "anything"

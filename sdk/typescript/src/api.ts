@@ -183,6 +183,55 @@ export interface CreateSandboxRequest {
   pids?: number;
   /** Random state is made new. */
   reseed?: boolean;
+  /** What it may reach; nothing by default, or as in the snapshot. */
+  network?: NetworkPolicy;
+  /** Added to its requests on their way out; none by default, or as in the snapshot. */
+  secrets?: Secrets;
+}
+
+/** The network of a sandbox. */
+export interface NetworkInfo {
+  policy: NetworkPolicy;
+  /** By the host that they go to. */
+  secrets?: Record<string, SecretShown>;
+  /** Carried so far, both directions together. */
+  bytes: number;
+  /** Connections that are open. */
+  flows: number;
+}
+
+/** All of a secret but its value. */
+export interface SecretShown {
+  header: string;
+  /** The name of a secret that the server keeps. */
+  ref?: string;
+}
+
+/** What is missing stays. */
+export interface NetworkPatch {
+  /** In place of the one before. */
+  policy?: NetworkPolicy;
+  /** In place of all before. */
+  secrets?: Secrets;
+}
+
+export interface NetworkLog {
+  /** The oldest first. */
+  lines: NetworkLine[];
+}
+
+export interface PutSecretRequest {
+  /** The whole value of a header, such as `Bearer …`; at most 16 KiB. */
+  value: string;
+}
+
+/** A secret that the server keeps. Its value is never given back. */
+export interface SecretInfo {
+  name: string;
+  /** In RFC 3339. */
+  created_at: string;
+  /** In RFC 3339. */
+  updated_at: string;
 }
 
 export type NetworkMode = "deny" | "allow-list" | "open";
@@ -213,6 +262,46 @@ export type NetworkVerdict = "allowed" | "refused" | "failed";
 
 /** One decision about what a sandbox tried to reach. */
 export interface NetworkEvent {
+  /** In RFC 3339. */
+  time: string;
+  sandbox_id: string;
+  workspace: string;
+  /** `dns`, `tcp`, `tls`, `http`, `https` (opened), or what was refused as a packet: `udp`, `icmp`, … */
+  protocol: string;
+  /** The host, where it was reached by name. */
+  name?: string;
+  /** The real one that was dialled, or was asked for. */
+  address?: string;
+  port?: number;
+  /** Of HTTP where it can be seen; of DNS the type that was asked for. */
+  method?: string;
+  /** Without the query. */
+  path?: string;
+  /** Of the HTTP answer. */
+  status?: number;
+  verdict: NetworkVerdict;
+  /** That decided; none where no rule named it. */
+  rule?: string;
+  /** Why it was refused, or failed. */
+  reason?: string;
+  /** The header that was added. */
+  secret?: string;
+  /** The client offered an encrypted name, or pretended to. */
+  ech?: boolean;
+  /** That the sandbox sent. */
+  bytes_out?: number;
+  /** That it got. */
+  bytes_in?: number;
+  /** Of the connection, or the request. */
+  duration_ms: number;
+  /** Refusals before this one that came too fast to be written. */
+  suppressed?: number;
+}
+
+/** A line of the network's log. */
+export interface NetworkLine {
+  /** It rises, with gaps: lines of all sandboxes are numbered together. */
+  seq: number;
   /** In RFC 3339. */
   time: string;
   sandbox_id: string;
@@ -396,6 +485,7 @@ export interface SandboxInfo {
   /** Goes up at every restore. */
   generation: number;
   capabilities?: string[];
+  network?: NetworkInfo;
   /** Its ports are seen at `{port}-{id}.{preview_host}`. */
   preview_host?: string;
 }

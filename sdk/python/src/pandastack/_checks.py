@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 
 def text(name: str, value: Any, *, empty: bool = False) -> str:
@@ -21,6 +21,13 @@ def texts(name: str, value: Any) -> List[str]:
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} must be a list of str, not {type(value).__name__}")
     return [text(name, item) for item in value]
+
+
+def mapping(name: str, value: Any) -> Dict[str, Any]:
+    """A mapping with str for keys, which the server looks into."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"{name} must be a dict, not {type(value).__name__}")
+    return dict(value)
 
 
 def moment(name: str, value: Any) -> str:

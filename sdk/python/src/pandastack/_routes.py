@@ -52,7 +52,11 @@ def create_sandbox(
     reseed: bool,
     idempotency_key: Optional[str],
 ) -> Request:
-    body: Dict[str, Any] = {"network": network, "secrets": secrets, "volumes": volumes}
+    body: Dict[str, Any] = {"volumes": volumes}
+    if network is not None:
+        body["network"] = check.mapping("network", network)
+    if secrets is not None:
+        body["secrets"] = check.mapping("secrets", secrets)
     if from_snapshot is not None:
         body["from_snapshot"] = check.text("from_snapshot", from_snapshot)
     else:
@@ -195,6 +199,44 @@ def signed_preview(sandbox_id: str, port: int, ttl_seconds: int, paths: Optional
 
 def ports(sandbox_id: str) -> Request:
     return Request("GET", _sandbox(sandbox_id, "/ports"), repeatable=True)
+
+
+def get_network(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/network"), repeatable=True)
+
+
+def set_network(sandbox_id: str, policy: Any, secrets: Any) -> Request:
+    body: Dict[str, Any] = {}
+    if policy is not None:
+        body["policy"] = check.mapping("policy", policy)
+    if secrets is not None:
+        body["secrets"] = check.mapping("secrets", secrets)
+    return Request("PATCH", _sandbox(sandbox_id, "/network"), body=body, repeatable=True)
+
+
+def network_log(sandbox_id: str, tail: int, follow: bool) -> Request:
+    query = [("tail", str(check.whole("tail", tail, least=0))), ("follow", "1" if follow else None)]
+    seconds = QUIET_SECONDS if follow else ANSWER_SECONDS
+    return Request(
+        "GET",
+        _sandbox(sandbox_id, "/network/log"),
+        query=query,
+        accept=EVENTS if follow else "application/json",
+        read_seconds=seconds,
+        repeatable=True,
+    )
+
+
+def list_secrets() -> Request:
+    return Request("GET", "/secrets", repeatable=True)
+
+
+def put_secret(name: str, value: str) -> Request:
+    return Request("PUT", f"/secrets/{segment(check.text('name', name))}", body={"value": check.text("value", value)}, repeatable=True)
+
+
+def delete_secret(name: str) -> Request:
+    return Request("DELETE", f"/secrets/{segment(check.text('name', name))}")
 
 
 def name_port(sandbox_id: str, port: int, label: str, public: bool) -> Request:

@@ -19,6 +19,8 @@ __all__ = [
     "FileInfo",
     "LifeEvent",
     "Lifecycle",
+    "NetworkEvent",
+    "NetworkInfo",
     "Outcome",
     "Port",
     "ProcessInfo",
@@ -167,6 +169,7 @@ class SandboxInfo:
         end_reason: why it no longer runs ("killed", "ttl", "oom", "crashed"), or None.
         generation: goes up at every restore.
         capabilities: what this sandbox can do beyond the ordinary, such as "pause".
+        network: what it may reach, None when the server doesn't say.
         preview_host: its ports are seen at "{port}-{id}.{preview_host}"; None when the server doesn't say.
         raw: the whole description as it came.
     """
@@ -193,6 +196,7 @@ class SandboxInfo:
     end_reason: Optional[str] = None
     generation: Optional[int] = None
     capabilities: List[str] = field(default_factory=list)
+    network: "Optional[NetworkInfo]" = None
     preview_host: Optional[str] = None
     raw: Dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -221,6 +225,7 @@ class SandboxInfo:
             end_reason=body.get("end_reason") or None,
             generation=body.get("generation"),
             capabilities=list(body.get("capabilities") or []),
+            network=NetworkInfo.from_wire(body["network"]) if body.get("network") else None,
             preview_host=body.get("preview_host"),
             raw=dict(body),
         )
@@ -663,6 +668,87 @@ def pick(outcomes: List[Outcome], select: str, require_success: bool) -> Optiona
     able = [o for o in outcomes if o.score is not None and not math.isnan(o.score) and (o.exit_code == 0 or not require_success)]
     sign = -1.0 if select == "max" else 1.0
     return min(able, key=lambda o: (sign * (o.score or 0.0), o.duration_ms), default=None)
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """The network of a sandbox.
+
+    Attributes:
+        policy: "mode", "allow", "deny" and so on, as `network` of `Sandbox.create`.
+        secrets: by host, "header" and "ref"; never a value.
+        bytes: carried so far, both directions together. flows: connections that are open.
+    """
+
+    policy: Dict[str, Any] = field(default_factory=dict)
+    secrets: Dict[str, Dict[str, str]] = field(default_factory=dict)
+    bytes: int = 0
+    flows: int = 0
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "NetworkInfo":
+        return NetworkInfo(
+            policy=dict(body.get("policy") or {}),
+            secrets=dict(body.get("secrets") or {}),
+            bytes=body.get("bytes") or 0,
+            flows=body.get("flows") or 0,
+        )
+
+
+@dataclass(frozen=True)
+class NetworkEvent:
+    """One decision about what a sandbox tried to reach.
+
+    Attributes:
+        seq: rises, with gaps. time: of the attempt, an aware datetime.
+        verdict: "allowed", "refused" or "failed". rule: that decided; None: none named it. reason: why not.
+        protocol: "dns", "tcp", "tls", "http", "https" (opened), or what was refused as a packet.
+        name: the host, where it was reached by name. address, port: the real ones.
+        method, path, status: of HTTP where it can be seen.
+        secret: the header that was added.
+        bytes_out, bytes_in: that the sandbox sent and got. duration_ms: of the connection or the request.
+        raw: the whole line as it came.
+    """
+
+    seq: int
+    time: Optional[datetime]
+    verdict: str
+    protocol: str
+    name: Optional[str] = None
+    address: Optional[str] = None
+    port: Optional[int] = None
+    method: Optional[str] = None
+    path: Optional[str] = None
+    status: Optional[int] = None
+    rule: Optional[str] = None
+    reason: Optional[str] = None
+    secret: Optional[str] = None
+    bytes_out: int = 0
+    bytes_in: int = 0
+    duration_ms: float = 0.0
+    raw: Dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "NetworkEvent":
+        return NetworkEvent(
+            seq=body.get("seq") or 0,
+            time=_time(body.get("time")),
+            verdict=body.get("verdict") or "",
+            protocol=body.get("protocol") or "",
+            name=body.get("name"),
+            address=body.get("address"),
+            port=body.get("port"),
+            method=body.get("method"),
+            path=body.get("path"),
+            status=body.get("status"),
+            rule=body.get("rule"),
+            reason=body.get("reason"),
+            secret=body.get("secret"),
+            bytes_out=body.get("bytes_out") or 0,
+            bytes_in=body.get("bytes_in") or 0,
+            duration_ms=body.get("duration_ms") or 0.0,
+            raw=dict(body),
+        )
 
 
 class Port(int):

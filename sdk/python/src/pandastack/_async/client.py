@@ -50,6 +50,7 @@ class AsyncClient:
         self.templates = AsyncTemplates(self)
         self.tokens = AsyncTokens(self)
         self.snapshots = AsyncSnapshots(self)
+        self.secrets = AsyncSecrets(self)
 
     @property
     def api_url(self) -> str:
@@ -452,3 +453,31 @@ class AsyncSnapshots:
             NotFoundError: there is none.
         """
         await self._client._send(routes.delete_snapshot(id))
+
+
+class AsyncSecrets:
+    """The secrets that the server keeps for the workspace: ``client.secrets``. They go in and never come out."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def set(self, name: str, value: str) -> None:
+        """Keeps a secret, in place of an earlier one of the same name; needs the scope ``admin``.
+
+        Args:
+            name: what `secrets` of a create calls it as "ref".
+            value: the whole value of a header, such as "Bearer …".
+        """
+        await self._client._send(routes.put_secret(name, value))
+
+    async def list(self) -> List[str]:
+        """The names of all."""
+        return [str(body["name"]) for body in (await self._client._send(routes.list_secrets())).items("secrets")]
+
+    async def delete(self, name: str) -> None:
+        """Forgets a secret; needs the scope ``admin``. Requests of sandboxes that use it fail from then on.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        await self._client._send(routes.delete_secret(name))

@@ -51,6 +51,7 @@ class Client:
         self.templates = Templates(self)
         self.tokens = Tokens(self)
         self.snapshots = Snapshots(self)
+        self.secrets = Secrets(self)
 
     @property
     def api_url(self) -> str:
@@ -453,3 +454,31 @@ class Snapshots:
             NotFoundError: there is none.
         """
         self._client._send(routes.delete_snapshot(id))
+
+
+class Secrets:
+    """The secrets that the server keeps for the workspace: ``client.secrets``. They go in and never come out."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def set(self, name: str, value: str) -> None:
+        """Keeps a secret, in place of an earlier one of the same name; needs the scope ``admin``.
+
+        Args:
+            name: what `secrets` of a create calls it as "ref".
+            value: the whole value of a header, such as "Bearer …".
+        """
+        self._client._send(routes.put_secret(name, value))
+
+    def list(self) -> List[str]:
+        """The names of all."""
+        return [str(body["name"]) for body in (self._client._send(routes.list_secrets())).items("secrets")]
+
+    def delete(self, name: str) -> None:
+        """Forgets a secret; needs the scope ``admin``. Requests of sandboxes that use it fail from then on.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        self._client._send(routes.delete_secret(name))

@@ -30,6 +30,7 @@ from .commands import Commands, Command
 from .context import CodeContext
 from .explore import explore
 from .filesystem import Filesystem
+from .network import Network
 from .pty import Pty
 
 DEFAULT_CONTEXT = "default"
@@ -45,6 +46,7 @@ class Sandbox:
             `status`, `metadata`, `created_at`, `expires_at`.
         filesystem: its files.
         commands: its commands.
+        network: what it may reach, and what it tried.
         pty: its terminals.
     """
 
@@ -53,6 +55,7 @@ class Sandbox:
         self.info = info
         self.filesystem = Filesystem(client, info.id)
         self.commands = Commands(client, info.id)
+        self.network = Network(client, info.id)
         self.pty = Pty(client, info.id)
 
     @classmethod
@@ -92,7 +95,12 @@ class Sandbox:
             cpu: cores, 0.1 or more. memory_mb, disk_mb: MiB, 128 and 16 or more. pids: processes and threads, 16 or
                 more. Default: the template's; the server has ceilings. Only a `cpu` that shows another number of
                 cores (never fewer than 2 are shown) makes the create slower, since it misses the pool.
-            network, secrets, volumes: handed to the server as they are; one that can't do it answers 400 or 501.
+            network: what it may reach; nothing by default. ``{"allow": ["packages.example.org", "*.example.com", "10.1.0.0/16"]}``,
+                with "mode" ("deny", "allow-list", "open"), "deny", "policy", "rate", "bytes", "flows", "flow_rate".
+            secrets: headers that are added to requests on their way out, by host, so that they never enter the sandbox:
+                ``{"api.example.com": {"header": "Authorization", "value": "Bearer …"}}``, or "ref" for one that
+                `client.secrets` keeps.
+            volumes: handed to the server as it is; one that can't do it answers 501.
             reseed: make random state new; False keeps what the template had.
             idempotency_key: for 24 hours the same key with the same options stands for the same sandbox. Default: a new
                 one, which covers the tries that this call makes itself when its connection breaks.

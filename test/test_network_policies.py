@@ -1,0 +1,285 @@
+"""What a policy opens, and what is kept of it, on the real thing. The hosts that are reached are servers of this machine's own."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon import BIN, Daemon
+
+import pandastack
+
+DEADLINE = 60.0
+SECRET = "Bearer a-secret-that-never-enters"
+
+
+def own_address() -> str:
+    """This machine's, by which it reaches itself; not loopback, which a sandbox has of its own."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect(("192.0.2.1", 9))  # sends nothing
+        return s.getsockname()[0]
+
+
+class Server:
+    """Answers with the headers that it was sent."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                body = json.dumps({"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("0.0.0.0", 0), Handler)
+        if tls:
+            self.http.socket = tls.wrap_socket(self.http.socket, server_side=True)
+        self.port = self.http.server_address[1]
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def name() -> str:
+    """A name that leads to this machine."""
+    found = socket.gethostname()
+    try:
+        socket.gethostbyname(found)
+    except OSError:
+        pytest.skip("this machine's name leads nowhere")
+    return found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    s = Server()
+    yield s
+    s.http.shutdown()
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Daemon]:
+    d = Daemon(network_policies=json.dumps({"here": {"allow": [f"{own_address()}/32"]}})).start()
+    yield d
+    if d.process.poll() is not None:
+        d.start()
+    for sb in pandastack.Sandbox.list(api_url=d.url, api_key=d.key):
+        sb.kill()
+    code, tail = d.stop(), d.tail()
+    d.remove()
+    assert code == 0, tail
+
+
+def client(d: Daemon) -> pandastack.Client:
+    return pandastack.Client(api_url=d.url, api_key=d.key)
+
+
+def make(d: Daemon, **options: object) -> pandastack.Sandbox:
+    return pandastack.Sandbox.create("code-interpreter", ttl_seconds=900, api_url=d.url, api_key=d.key, **options)
+
+
+def get(sb: object, url: str) -> dict[str, object] | str:
+    """What a program inside hears, or why not."""
+    done = sb.run_code(f"import json, urllib.request\ntry:\n    print(urllib.request.urlopen({url!r}, timeout=20).read().decode())\nexcept Exception as e:\n    print(json.dumps(repr(e)))", timeout_seconds=60)
+    assert done.error is None, done.error
+    return json.loads(done.stdout)
+
+
+def test_a_sandbox_reaches_what_its_policy_names_and_no_more(host: Daemon, server: Server) -> None:
+    address = own_address()
+    with make(host, network={"allow": [f"{address}:{server.port}"]}) as sb:
+        assert sb.info.network.policy == {"mode": "allow-list", "allow": [f"{address}:{server.port}"]} or sb.info.network.policy["allow"] == [f"{address}:{server.port}"]
+        got = get(sb, f"http://{address}:{server.port}/x")
+        assert isinstance(got, dict) and got["path"] == "/x", got
+        assert "refused" in get(sb, f"http://{address}:{host.port}/healthz")  # the daemon itself, and any other port
+        lines = until_logged(sb, 2)
+        allowed = [e for e in lines if e.verdict == "allowed"]
+        refused = [e for e in lines if e.verdict == "refused"]
+        assert allowed[0].address == address and allowed[0].port == server.port and allowed[0].bytes_in > 0 and allowed[0].rule, lines
+        assert refused[0].port == host.port and refused[0].reason, lines
+        shown = subprocess.run([BIN, "sandbox", "net", sb.id], env=host.env, capture_output=True, text=True, check=True).stdout
+        assert "allowed" in shown and "refused" in shown and address in shown
+
+
+def until_logged(sb: pandastack.Sandbox, n: int) -> list[pandastack.NetworkEvent]:
+    end = time.monotonic() + DEADLINE
+    while True:
+        lines = sb.network.log()
+        if len({(e.verdict, e.port) for e in lines}) >= n:
+            return lines
+        assert time.monotonic() < end, lines
+        time.sleep(0.05)
+
+
+def test_names_are_reached_by_name(host: Daemon, server: Server, name: str) -> None:
+    with make(host, network={"allow": [name, f"{socket.gethostbyname(name)}/32"]}) as sb:
+        got = get(sb, f"http://{name}:{server.port}/")
+        assert isinstance(got, dict) and got["headers"]["host"] == f"{name}:{server.port}", (got, sb.network.log())
+        assert any(e.name == name and e.verdict == "allowed" for e in until_logged(sb, 1))
+        assert "not known" in get(sb, "http://other.example/")
+        inside = sb.run_code(f"import socket; socket.gethostbyname({name!r})").text
+        assert inside.strip("'").startswith("198.18."), inside
+
+
+def test_policies_change_while_it_runs(host: Daemon, server: Server) -> None:
+    url = f"http://{own_address()}:{server.port}/"
+    with make(host) as sb:
+        assert "refused" in get(sb, url)
+        assert sb.network.set({"allow": [f"{own_address()}/32"]}).policy["allow"]
+        assert isinstance(get(sb, url), dict)
+        sb.run_code(f"import socket; s = socket.create_connection(({own_address()!r}, {server.port})); s.settimeout(30)")
+        sb.network.set({"mode": "deny"})
+        assert sb.run_code("try:\n    print(repr(s.recv(1)))\nexcept OSError as e:\n    print('cut')").stdout.strip() in ("cut", "b''")
+        assert "refused" in get(sb, url)
+        assert "network_changed" in [e.type for e in sb.events()]
+        with pytest.raises(pandastack.BadRequestError) as e:
+            sb.network.set({"allow": ["a.*.example"]})
+        assert e.value.field == "network.allow[0]"
+        with pytest.raises(pandastack.BadRequestError):
+            sb.network.set({"alow": []})
+    with pytest.raises(pandastack.BadRequestError):
+        make(host, network={"policy": "nothing"})
+    with make(host, network={"policy": "here"}) as sb:
+        assert isinstance(get(sb, url), dict)
+
+
+def test_policies_go_with_forks_sleep_and_snapshots(host: Daemon, server: Server) -> None:
+    url = f"http://{own_address()}:{server.port}/"
+    with make(host, persistent=True, network={"allow": [f"{own_address()}/32"]}) as sb:
+        assert isinstance(get(sb, url), dict)
+        with sb.fork() as copy:
+            assert isinstance(get(copy, url), dict)
+            assert [e for e in copy.network.log() if e.verdict == "allowed"]
+        snapshot = sb.snapshot()
+        with make_from(host, snapshot) as restored:
+            assert isinstance(get(restored, url), dict)
+        with make_from(host, snapshot, network={"mode": "deny"}) as closed:
+            assert "refused" in get(closed, url)
+        sb.hibernate()
+        assert isinstance(get(sb, url), dict)
+        host.kill9()
+        host.start()
+        assert isinstance(get(sb, url), dict)
+        assert len([e for e in sb.network.log() if e.verdict == "allowed"]) >= 3  # of the daemon before, too
+    client(host).snapshots.delete(snapshot)
+
+
+def make_from(d: Daemon, snapshot: str, **options: object) -> pandastack.Sandbox:
+    return pandastack.Sandbox.create(from_snapshot=snapshot, ttl_seconds=900, api_url=d.url, api_key=d.key, **options)
+
+
+def test_secrets_are_kept_and_not_shown(host: Daemon) -> None:
+    c = client(host)
+    c.secrets.set("model", SECRET)
+    assert c.secrets.list() == ["model"]
+    done = subprocess.run([BIN, "secret", "set", "cli"], env=host.env, input=SECRET + "\n", text=True, capture_output=True, check=True)
+    assert SECRET not in done.stdout + done.stderr
+    listed = subprocess.run([BIN, "secret", "ls", "--json"], env=host.env, text=True, capture_output=True, check=True).stdout
+    assert {s["name"] for s in json.loads(listed)} == {"model", "cli"} and SECRET not in listed
+    runs = pandastack.Client(api_url=host.url, api_key=c.tokens.create("runs").token)
+    with pytest.raises(pandastack.AuthError):
+        runs.secrets.set("x", "y")
+    other = pandastack.Client(api_url=host.url, api_key=c.tokens.create("other", workspace="other", scopes=["admin"]).token)
+    assert other.secrets.list() == []
+    with pytest.raises(pandastack.BadRequestError):
+        make(host, network={"allow": ["api.example.com"]}, secrets={"api.example.com": {"header": "Authorization", "ref": "nothing"}})
+    with pytest.raises(pandastack.BadRequestError):  # for what is closed
+        make(host, secrets={"api.example.com": {"header": "Authorization", "value": SECRET}})
+    with make(host, network={"allow": ["api.example.com"]}, secrets={"api.example.com": {"header": "Authorization", "value": SECRET}, "api.example.com:8443": {"header": "X-Key", "ref": "model"}}) as sb:
+        shown = json.dumps(pandastack.Sandbox.get(sb.id, api_url=host.url, api_key=host.key).info.raw) + json.dumps(sb.network.get().secrets)
+        assert SECRET not in shown and '"X-Key"' in shown
+        trusted = sb.exec("cat /etc/ssl/certs/ca-certificates.crt | grep -c BEGIN; echo $SSL_CERT_FILE $NODE_EXTRA_CA_CERTS; python3 -c 'import ssl; print(any(\"PandaStack\" in str(c) for c in ssl.create_default_context().get_ca_certs()))'").stdout.splitlines()
+        assert int(trusted[0]) >= 1 and trusted[1] == "/etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/pandastack.pem" and trusted[2] == "True", trusted
+        snapshot = sb.snapshot()
+        images = list((host.data / "images").rglob("*"))
+        assert images and not any(SECRET.encode() in f.read_bytes() for f in images if f.is_file())
+        client(host).snapshots.delete(snapshot)
+    for f in Path(host.data).glob("*"):
+        if f.is_file():
+            assert SECRET.encode() not in f.read_bytes(), f
+    assert SECRET not in host.log.read_text()
+    c.secrets.delete("model")
+    with pytest.raises(pandastack.NotFoundError):
+        c.secrets.delete("model")
+
+
+def test_logs_are_followed_and_workspaces_apart(host: Daemon, server: Server) -> None:
+    other = client(host).tokens.create("apart", workspace="apart").token
+    with make(host) as sb:
+        heard: list[pandastack.NetworkEvent] = []
+        follower = threading.Thread(target=lambda: heard.append(next(iter(sb.network.follow()))), daemon=True)
+        follower.start()
+        assert "refused" in get(sb, f"http://{own_address()}:{server.port}/")
+        follower.join(DEADLINE)
+        assert heard and heard[0].verdict == "refused" and heard[0].raw["sandbox_id"] == sb.id and heard[0].raw["workspace"] == "local"
+        with pytest.raises(pandastack.NotFoundError):
+            pandastack.Sandbox.get(sb.id, api_url=host.url, api_key=host.key).network.__class__(pandastack.Client(api_url=host.url, api_key=other), sb.id).log()
+
+
+CLIENTS = r"""
+import json, os, subprocess, urllib.request
+url = URL
+out = {}
+def attempt(name, f):
+    try:
+        out[name] = json.loads(f())["headers"].get("authorization")
+    except Exception as e:
+        out[name] = repr(e)[:300]
+attempt("urllib", lambda: urllib.request.urlopen(url, timeout=20).read())
+def requests_():
+    import requests
+    return requests.get(url, timeout=20, headers={"Authorization": "placeholder"}).text
+attempt("requests", requests_)
+import shutil
+if shutil.which("curl"):
+    attempt("curl", lambda: subprocess.run(["curl", "-sS", "--max-time", "20", url], capture_output=True, text=True, check=True).stdout)
+print(json.dumps(out))
+"""
+
+
+def test_a_secret_is_added_outside_over_verified_tls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = tmp_path / "pair.pem"
+    for i in range(2):  # the second is of nobody whom the host trusts
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                        "-addext", f"subjectAltName=DNS:{name}", "-keyout", f"{pair}.{i}.key", "-out", f"{pair}.{i}"], check=True, capture_output=True)
+    servers = []
+    for i in range(2):
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(f"{pair}.{i}", f"{pair}.{i}.key")
+        servers.append(Server(tls))
+    monkeypatch.setenv("SSL_CERT_FILE", f"{pair}.0")  # whom the daemon trusts
+    d = Daemon(pool_ready=0, pool_prepared=0).start()
+    try:
+        client(d).secrets.set("model", SECRET)
+        secrets = {f"{name}:{s.port}": {"header": "Authorization", "ref": "model"} for s in servers}
+        with make(d, network={"allow": [name, f"{socket.gethostbyname(name)}/32"]}, secrets=secrets) as sb:
+            got = json.loads(sb.run_code(f"URL = 'https://{name}:{servers[0].port}/'" + CLIENTS, timeout_seconds=100).stdout)
+            assert set(got.values()) == {SECRET}, (got, sb.network.log())  # this server says what it got, which is why we know
+            line = next(e for e in sb.network.log() if e.verdict == "allowed" and e.secret)
+            assert (line.protocol, line.secret, line.path) == ("https", "Authorization", "/")
+            # Not to whom the host does not trust, whatever the sandbox would.
+            got = sb.run_code(f"import ssl, urllib.request\ntry:\n    print(urllib.request.urlopen('https://{name}:{servers[1].port}/', timeout=20, context=ssl._create_unverified_context()).read())\nexcept Exception as e:\n    print(repr(e), getattr(e, 'read', bytes)())", timeout_seconds=60).stdout
+            assert SECRET not in got, got
+            # A changed one holds at once, a deleted one fails.
+            client(d).secrets.set("model", "Bearer changed")
+            assert "Bearer changed" in sb.run_code(f"urllib.request.urlopen('https://{name}:{servers[0].port}/', timeout=20).read().decode()").text
+            client(d).secrets.delete("model")
+            assert sb.run_code(f"urllib.request.urlopen('https://{name}:{servers[0].port}/', timeout=20).read().decode()").error
+    finally:
+        d.stop()
+        d.remove()
+        for s in servers:
+            s.http.shutdown()
