@@ -130,7 +130,7 @@ fuzz: build venv template
 	PANDASTACK_FUZZ_SECONDS=$${PANDASTACK_FUZZ_SECONDS:-600} PANDASTACK_FUZZ_SEED=$${PANDASTACK_FUZZ_SEED:-$$RANDOM} $(VENV)/bin/pytest -q test/test_api_fuzz.py
 
 ## bench: figures beside their baselines, as a table and as JSON in bench/results. Snapshots and forks have their own: bench/fork.py and
-## bench/branches.py (each with --quick), run by .venv/bin/python after this
+## bench/branches.py, what leaves a sandbox bench/network.py (each with --quick), run by .venv/bin/python after this
 bench: build template venv
 	$(VENV)/bin/pip install -q -r bench/requirements.txt
 	$(PY) bench/run.py

@@ -73,7 +73,7 @@ var arrows = []struct{ part, may string }{
 	{"test/conformance/sdk_go", "api sdk/go"},
 	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/template sdk/go"},
 	{"internal/daemon", "api internal/agent internal/auth internal/caller internal/config internal/driver/... internal/egress/... internal/fault internal/guest internal/guestapi internal/llm internal/network " +
-		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/preview internal/process internal/sandbox internal/store internal/template templates"},
+		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/netns internal/preview internal/process internal/sandbox internal/store internal/template templates"},
 	{"cmd/pandastack", "internal/cli"},
 }
 

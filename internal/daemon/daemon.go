@@ -58,6 +58,9 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err := mayServe(cfg); err != nil {
 		return err
 	}
+	if err := mayConnect(cfg); err != nil {
+		return err
+	}
 	st, err := store.Open(ctx, cfg.DataDir)
 	if err != nil {
 		return err

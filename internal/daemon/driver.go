@@ -14,6 +14,7 @@ import (
 	"github.com/pandastack/pandastack/internal/driver/fake"
 	"github.com/pandastack/pandastack/internal/driver/gvisor"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/netns"
 )
 
 // The folders of drivers in the data directory. That of sandboxes is called as
@@ -51,6 +52,14 @@ func mayServe(cfg *config.Config) error {
 			WithHint("run it as root, with sudo or as the service of the package; sandboxes never run as root, and clients need no root")
 	}
 	return nil
+}
+
+// mayConnect says at once when no sandbox could have an interface.
+func mayConnect(cfg *config.Config) error {
+	if cfg.Driver != "gvisor" || !cfg.Network {
+		return nil
+	}
+	return netns.Check()
 }
 
 // probeDriver makes the driver in a folder that goes away, for looking at the

@@ -271,7 +271,7 @@ func explain(err error, format string, args ...any) error {
 		return fault.Wrap(err, "unsupported", format, args...).
 			WithHint("modprobe tun, which makes /dev/net/tun; a container needs --device /dev/net/tun, a chroot the host's /dev; or run without networks: network_interface = false")
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fault.Wrap(err, "denied", format, args...).
+		return fault.Wrap(err, "unsupported", format, args...).
 			WithHint("the daemon needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (take them out of CapabilityBoundingSet of its service, or give the container --cap-add) and read and write access to /dev/net/tun; or run without networks: network_interface = false")
 	}
 	return fmt.Errorf(format+": %w", append(args, err)...)
