@@ -221,7 +221,7 @@ RECOVERIES: dict[str, tuple[list[dict[str, Any]], list[object]]] = {
         code("x = 7\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass"),
         code("print('x' in globals())\nprint(math.pi)", expect=["did not react", LOST]),
         done("False\n3.14"),
-    ], ["--cell-time", "1s"]),
+    ], ["--cell-time", "3s"]),
     "memory bomb": ([
         code("x = 7\nprint('before')\nhog = []\nwhile True:\n    hog.append(bytearray(50_000_000))"),
         code("print(os.path.exists('/workspace'))", expect=["before", "MemoryError|more memory than there is"]),
@@ -327,7 +327,7 @@ def test_code_is_read_for_advice_and_not_held_back(daemon, tmp_path):
         code("import subprocess, requests\nwhile True:\n    if eval('True'):\n        break\nos.remove(__file__) if False else None\nprint(().__class__.__bases__)\nprint('ran')"),
         code("while 1:\n    pass", expect=["ran"]),
         DONE,
-    ], "--cell-time", "1s")
+    ], "--cell-time", "4s")
     answered(run)
     first, second = ({(a["kind"], a["line"]) for a in e["outcome"]["advice"]} for e in run.of("outcome"))
     assert first == {("process", 1), ("network", 1), ("eval", 3), ("file_delete", 5), ("dunder", 6)}

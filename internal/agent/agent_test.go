@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -552,6 +553,88 @@ func TestKeep(t *testing.T) {
 		run, _ := d.do(t, api.AgentRequest{Keep: keep})
 		if len(d.killed) != want.killed || run.SnapshotID != want.snapshot {
 			t.Errorf("%s: %v ended, snapshot %q", keep, d.killed, run.SnapshotID)
+		}
+	}
+}
+
+// A run that goes on counts a cell once that began behind one that was refused.
+func TestARefusedCallIsNoCell(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: x"})
+	d.knows["c"] = []api.Event{printed("1\n"), ok()}
+	dir, id := t.TempDir(), "ag-0123456789abcdef"
+	tr, _, err := openTranscript(filepath.Join(dir, id), new(redactor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := api.AgentRun{ID: id, Workspace: owner, Task: "x", Dialect: "tool", Prompt: PromptVersion, Status: api.AgentRunning, CreatedAt: time.Now()}
+	for i, e := range []api.AgentEvent{
+		{Type: api.AgentEventStarted, Run: &run, Request: &api.AgentRequest{Task: "x", Model: "openai:x", Keep: "kill", Limits: withDefaults(api.AgentLimits{})}},
+		{Type: api.AgentEventSandbox, SandboxID: "sb-1", ContextID: id},
+		{Type: api.AgentEventPrompt, Text: "p"},
+		{Type: api.AgentEventMessage, Messages: []api.AgentMessage{{Role: "user", Text: "x"}}},
+		{Type: api.AgentEventReply, Turn: 1, Reply: &api.AgentReply{Calls: []api.AgentCall{{ID: "a", Name: "browse", Arguments: "{}"}}, Stop: "tool"}},
+		{Type: api.AgentEventFound, Turn: 1, Found: &api.AgentFound{}},
+	} {
+		e.Seq, e.Time = int64(i+1), time.Now()
+		if _, err := tr.append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr.close()
+	s := d.service(t, dir)
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := wait(t, s, id); got.Reason != api.AgentAnswered || got.Cells != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// After an interpreter died, the next one gets what the first had.
+func TestANewInterpreterIsSetUp(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: fence("dies")}, scripted.Turn{Say: fence("c")}, scripted.Turn{Say: fence("c")}, scripted.Turn{Say: "FINAL ANSWER: x"})
+	d.knows["dies"] = []api.Event{died(api.EndKernelDied)}
+	d.knows["c"] = []api.Event{ok()}
+	d.do(t, api.AgentRequest{})
+	if d.setUps != 2 {
+		t.Errorf("contexts were set up %d times, want once for each interpreter", d.setUps)
+	}
+}
+
+func TestOldTranscriptsGo(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: x"})
+	dir := t.TempDir()
+	s := d.service(t, dir)
+	run, _ := follow(t, s, api.AgentRequest{})
+	s.Close()
+	for _, tc := range []struct {
+		days  time.Duration
+		there bool
+	}{{29, true}, {31, false}} {
+		s = New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: d, Now: func() time.Time { return time.Now().Add(tc.days * 24 * time.Hour) }})
+		if err := s.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Get(t.Context(), owner, run.ID); tc.there != (err == nil) {
+			t.Errorf("after %d days: %v", tc.days, err)
+		}
+		s.Close()
+	}
+}
+
+func TestRunsOfOthersAreNotThere(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: x"})
+	s := d.service(t, t.TempDir())
+	run, _ := follow(t, s, api.AgentRequest{})
+	_, err := s.Get(t.Context(), "bob", run.ID)
+	_, err2 := s.Events(t.Context(), "bob", run.ID, 0, false)
+	list, err3 := s.List(t.Context(), "bob", 10)
+	if !errors.Is(err, fault.NotFound) || !errors.Is(err2, fault.NotFound) || err3 != nil || len(list) != 0 {
+		t.Errorf("%v, %v, %v, %v", err, err2, err3, list)
+	}
+	for _, id := range []string{"", "..", "ag-1/../../x", "ag-0000000000000000"} {
+		if _, err := s.Get(t.Context(), owner, id); !errors.Is(err, fault.NotFound) {
+			t.Errorf("%q: %v", id, err)
 		}
 	}
 }

@@ -73,14 +73,13 @@ func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOu
 	}
 	id := fmt.Sprintf("%s-%d-%d", run.ID, r.state.turn, index)
 	sum := hash(a.code)
-	if len(r.state.cells) < index {
-		// Cells that were refused have no entry, so this one's is the next.
+	if began := r.state.began(index); began == nil {
 		if err := r.put(api.AgentEvent{Type: api.AgentEventCell, Turn: r.state.turn, ContextID: r.state.context, Cell: &api.AgentCell{
 			Index: index, Of: of, ExecutionID: id, CallID: a.callID, Code: a.code, SHA256: sum,
 		}}); err != nil {
 			return api.AgentOutcome{}, err
 		}
-	} else if began := r.state.cells[len(r.state.cells)-1]; began.SHA256 != sum {
+	} else if began.SHA256 != sum {
 		// A secret was taken out of the code: what is left is not what was written.
 		return refused(index, of, "The server was started again, and this code held a secret, which is not stored. Write it again."), nil
 	}

@@ -32,6 +32,7 @@ type Environment struct {
 		Bytes int64  `json:"bytes"`
 	} `json:"files"`
 	MoreFiles bool `json:"more_files"`
+	Online    bool `json:"network"` // there is more than loopback
 	MemoryMB  int  `json:"memory_mb"`
 	CPUs      int  `json:"cpus"`
 }
@@ -52,6 +53,10 @@ func systemPrompt(version, dialect string, env Environment, limits api.AgentLimi
 		env.Files[i].Path = line(f.Path)
 	}
 	env.Python, env.CWD = line(env.Python), line(env.CWD)
+	network := "no network"
+	if env.Online {
+		network = "a network, as far as its policy goes"
+	}
 	var b strings.Builder
 	err = t.ExecuteTemplate(&b, dialect+".md", struct {
 		Environment
@@ -59,7 +64,7 @@ func systemPrompt(version, dialect string, env Environment, limits api.AgentLimi
 		MaxTurns         int
 		Imports, Network string
 		Instructions     string
-	}{env, limits.CellSeconds, limits.MaxTurns, preImported, "no network", strings.TrimSpace(instructions)})
+	}{env, limits.CellSeconds, limits.MaxTurns, preImported, network, strings.TrimSpace(instructions)})
 	if err != nil {
 		return "", fmt.Errorf("writing the prompt: %w", err)
 	}

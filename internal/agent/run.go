@@ -486,7 +486,7 @@ func (r *runner) runAll(ctx context.Context, actions []action) error {
 			o = refused(index, of, a.refuse)
 		case failed > 0:
 			o = refused(index, of, fmt.Sprintf("Cell %d failed.", failed))
-		case r.state.run.Cells >= r.state.req.Limits.MaxCells && len(r.state.cells) <= i:
+		case r.state.run.Cells >= r.state.req.Limits.MaxCells && r.state.began(index) == nil:
 			o = refused(index, of, "The run has had all its cells.")
 		default:
 			o, err = r.cell(ctx, index, of, a)

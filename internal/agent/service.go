@@ -313,6 +313,20 @@ func (s *Service) resume(id string) error {
 
 // Get describes a run.
 func (s *Service) Get(_ context.Context, owner, id string) (api.AgentRun, error) {
+	if !validID.MatchString(id) {
+		return api.AgentRun{}, errNoRun(id)
+	}
+	s.mu.Lock()
+	l := s.live[id]
+	s.mu.Unlock()
+	if l == nil {
+		if last, err := lastEntry(s.dir(id)); err == nil && last.Type == api.AgentEventEnded && last.Run != nil {
+			if last.Run.Workspace != owner {
+				return api.AgentRun{}, errNoRun(id)
+			}
+			return *last.Run, nil // without reading all of it
+		}
+	}
 	entries, err := s.entries(owner, id)
 	if err != nil {
 		return api.AgentRun{}, err

@@ -147,6 +147,17 @@ func (s *state) told(e api.AgentEvent) {
 	s.reply, s.found, s.cells, s.outcomes = nil, false, nil, nil
 }
 
+// began gives the cell of the turn in progress with that number, nil when it
+// has not begun. Cells that are refused never do.
+func (s *state) began(index int) *api.AgentCell {
+	for i := range s.cells {
+		if s.cells[i].Index == index {
+			return &s.cells[i]
+		}
+	}
+	return nil
+}
+
 func (s *state) say(messages []api.AgentMessage, turn int) {
 	for _, m := range messages {
 		s.said = append(s.said, said{role: m.Role, text: m.Text, callID: m.CallID, figures: m.Figures, turn: turn})

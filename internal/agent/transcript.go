@@ -61,6 +61,29 @@ func readTranscript(dir string) ([]api.AgentEvent, error) {
 	return entries, err
 }
 
+// lastBytes is where the last entry of a run that ended is looked for.
+const lastBytes = 64 << 10
+
+// lastEntry gives the last entry of a transcript, when it is whole and not long.
+func lastEntry(dir string) (api.AgentEvent, error) {
+	var e api.AgentEvent
+	f, err := os.Open(filepath.Join(dir, transcriptName))
+	if err != nil {
+		return e, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return e, err
+	}
+	raw := make([]byte, min(size, lastBytes))
+	if _, err := f.ReadAt(raw, size-int64(len(raw))); err != nil {
+		return e, err
+	}
+	raw = bytes.TrimSuffix(raw, []byte("\n"))
+	return e, json.Unmarshal(raw[bytes.LastIndexByte(raw, '\n')+1:], &e)
+}
+
 // readEntries reads whole lines, and gives their length in bytes.
 func readEntries(f io.Reader) (entries []api.AgentEvent, whole int64, err error) {
 	in := bufio.NewReaderSize(f, 64<<10)
