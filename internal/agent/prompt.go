@@ -32,7 +32,6 @@ type Environment struct {
 		Bytes int64  `json:"bytes"`
 	} `json:"files"`
 	MoreFiles bool `json:"more_files"`
-	Online    bool `json:"network"` // there is more than loopback
 	MemoryMB  int  `json:"memory_mb"`
 	CPUs      int  `json:"cpus"`
 }
@@ -53,10 +52,7 @@ func systemPrompt(version, dialect string, env Environment, limits api.AgentLimi
 		env.Files[i].Path = line(f.Path)
 	}
 	env.Python, env.CWD = line(env.Python), line(env.CWD)
-	network := "no network"
-	if env.Online {
-		network = "a network, as far as its policy goes"
-	}
+	const network = "no network but what was opened for this sandbox" // which cannot be seen from inside
 	var b strings.Builder
 	err = t.ExecuteTemplate(&b, dialect+".md", struct {
 		Environment

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // The prompts as models get them. A change to a prompt that was in a release is
 // a new version, not another golden file.
 func TestPrompts(t *testing.T) {
-	env := Environment{Python: "3.12.3", CWD: "/workspace", Packages: []string{"numpy 2.3.1", "pandas 2.3.0"}, MorePackages: 40, MemoryMB: 1024, CPUs: 2, MoreFiles: true, Online: true}
+	env := Environment{Python: "3.12.3", CWD: "/workspace", Packages: []string{"numpy 2.3.1", "pandas 2.3.0"}, MorePackages: 40, MemoryMB: 1024, CPUs: 2, MoreFiles: true}
 	env.Files = append(env.Files, struct {
 		Path  string `json:"path"`
 		Bytes int64  `json:"bytes"`

@@ -162,14 +162,7 @@ def describe():
             memory = int(info.readline().split()[1]) // 1024
     except (OSError, ValueError, IndexError):
         pass
-    interfaces = set()
-    try:
-        with open("/proc/net/dev") as devices:
-            interfaces = {line.partition(":")[0].strip() for line in devices if ":" in line}
-    except OSError:
-        pass
     return {
-        "network": bool(interfaces - {"lo"}),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "cwd": os.getcwd(),
         "packages": [f"{name} {installed[name]}" for name in shown],
