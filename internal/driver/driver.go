@@ -84,7 +84,7 @@ type Snapshotter interface {
 type Save struct {
 	Stop     bool // end the instance when the snapshot is whole
 	Volatile bool // it need not outlive the machine, nor be checked for damage later
-	Stays    bool // it is not removed while instances run that were restored from it: they may go on reading
+	Stays    bool // its files are neither cut nor written over while instances run that were restored from it: they may go on reading
 
 	// GoesOn, if set, is called when an instance that is not to be stopped goes
 	// on, which is before the snapshot is whole.
