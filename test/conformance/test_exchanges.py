@@ -30,6 +30,10 @@ NOT_CALLED = {
     "health": "for load balancers", "healthV1": "for load balancers", "ready": "for operators", "readyV1": "for operators",
     "version": "the SDKs call the one under /v1", "metrics": "for Prometheus", "openapi": "a document", "docs": "a page",
     "listBuilds": "always empty: for published clients", "stopSandbox": "an older name", "startSandbox": "an older name",
+    **dict.fromkeys(
+        ("readTar", "writeTar"),
+        "folders of this machine as streams: upload_dir and UploadDir have tests of their own, TypeScript has the streams alone",
+    ),
     "execPTY": "a terminal that ends with its connection: sandbox.pty's do not",
     "attachProcess": "for programs that are at a terminal themselves, like the command line; sandbox.pty has the same as events",
     "readTar": "folders are of a machine's disk: filesystem.download_dir of Python and Go; browsers have none, and so far TypeScript lacks it",

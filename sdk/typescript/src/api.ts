@@ -832,6 +832,17 @@ export interface WriteResult {
   bytes: number;
 }
 
+export interface TarResult {
+  path: string;
+  files: number;
+  folders: number;
+  links: number;
+  /** Of the files. */
+  bytes: number;
+  /** Entries that are no file, folder or link. */
+  left_out: number;
+}
+
 export interface MkdirRequest {
   path: string;
 }

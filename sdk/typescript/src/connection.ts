@@ -182,7 +182,7 @@ export class Answer {
 }
 
 /** An answer whose body comes in pieces. Read it, or close it. */
-class StreamAnswer {
+export class StreamAnswer {
   readonly status: number;
   readonly headers: Headers;
   readonly #body: ReadableStreamDefaultReader<Uint8Array> | undefined;

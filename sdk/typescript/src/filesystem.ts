@@ -3,7 +3,7 @@
 import type * as api from "./api.js";
 import type { Client } from "./client.js";
 import { localFiles } from "./config.js";
-import { QUIET_SECONDS, segment, type Call, type CallOptions, type Content } from "./connection.js";
+import { QUIET_SECONDS, segment, type Call, type CallOptions, type Content, type StreamAnswer } from "./connection.js";
 import { NotFoundError } from "./errors.js";
 import { fromBase64 } from "./events.js";
 
@@ -83,21 +83,7 @@ export class Filesystem {
    * errors the stream with a `NetworkError`; `start` goes on from where it was. Throws as `read`.
    */
   async readStream(path: Path, options: ReadOptions = {}): Promise<ReadableStream<Uint8Array>> {
-    const answer = await this.#client.connection.stream(this.#reading(path, options));
-    const pieces = answer.pieces();
-    return new ReadableStream<Uint8Array>(
-      {
-        async pull(controller) {
-          const { done, value } = await pieces.next();
-          if (done) controller.close();
-          else controller.enqueue(value);
-        },
-        cancel() {
-          answer.close();
-        },
-      },
-      { highWaterMark: 0 },
-    );
+    return streamed(await this.#client.connection.stream(this.#reading(path, options)));
   }
 
   /**
@@ -162,6 +148,28 @@ export class Filesystem {
       fs.rmSync(part, { force: true });
     }
     return size;
+  }
+
+  /**
+   * All that is in a folder as a tar stream: files, folders and links, with permissions and times. A stream that is cut
+   * lacks the two blocks of zeros at its end.
+   *
+   * @throws NotFoundError there is none.
+   * @throws BadRequestError no folder.
+   */
+  async readTar(path: Path, options: CallOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    return streamed(await this.#client.connection.stream({ ...this.#call("GET", "/tar", path), accept: "*/*", quietSeconds: QUIET_SECONDS, ...options }));
+  }
+
+  /**
+   * Makes what is in a tar stream in a folder, which is made; what is there besides stays.
+   *
+   * @throws BadRequestError a name leads out of the folder, or it is no tar stream; what was made before stays.
+   * @throws CapacityError the disk is full (status 507).
+   */
+  async writeTar(path: Path, data: Content, options: CallOptions = {}): Promise<api.TarResult> {
+    const call: Call = { ...this.#call("PUT", "/tar", path), content: content(data), quietSeconds: QUIET_SECONDS, repeatable: false, ...options };
+    return (await this.#client.connection.send(call)).object<api.TarResult>();
   }
 
   /**
@@ -244,7 +252,7 @@ export class Filesystem {
     for (const dir of dirs) yield* this.walk(dir.rawPath ?? dir.path, options);
   }
 
-  #call(method: Call["method"], verb: "" | "/stat" | "/dir", path: Path): Call {
+  #call(method: Call["method"], verb: "" | "/stat" | "/dir" | "/tar", path: Path): Call {
     if (typeof path !== "string" && !(path instanceof Uint8Array)) throw new TypeError(`path must be a string, not ${typeof path}`);
     return { method, path: `${this.#sandbox}/fs${verb}`, query: [["path", path]], repeatable: true };
   }
@@ -253,6 +261,24 @@ export class Filesystem {
     const range = rangeOf(start, end);
     return { ...this.#call("GET", "", path), accept: "*/*", quietSeconds: QUIET_SECONDS, headers: range === undefined ? {} : { Range: range }, signal };
   }
+}
+
+/** An answer's body, read no faster than it is wanted. */
+function streamed(answer: StreamAnswer): ReadableStream<Uint8Array> {
+  const pieces = answer.pieces();
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const { done, value } = await pieces.next();
+        if (done) controller.close();
+        else controller.enqueue(value);
+      },
+      cancel() {
+        answer.close();
+      },
+    },
+    { highWaterMark: 0 },
+  );
 }
 
 function rangeOf(start: number | undefined, end: number | undefined): string | undefined {

@@ -428,3 +428,11 @@ test("a terminal gives its bytes, and takes a size", async (t) => {
   assert.deepEqual(server.sent("POST", "/resize")[0].json, { rows: 40, cols: 100 });
   await assert.rejects(sandbox.pty.connect(7), /no terminal/);
 });
+
+test("folders are tar streams", async (t) => {
+  const { sandbox, server } = await serve(t);
+  server.on("GET", ".*/fs/tar", ({ query }) => [200, Buffer.from(`tar of ${query.path}`)]);
+  server.on("PUT", ".*/fs/tar", ({ body }) => [200, { path: "/d", files: 1, folders: 0, links: 0, bytes: body.length, left_out: 0 }]);
+  assert.equal(await new Response(await sandbox.filesystem.readTar("/d")).text(), "tar of /d");
+  assert.equal((await sandbox.filesystem.writeTar("/d", new Blob(["12345"]).stream())).bytes, 5);
+});
