@@ -65,7 +65,7 @@ $(VENV)/.done: sdk/python/pyproject.toml test/requirements.txt $(wildcard exampl
 TS         := sdk/typescript
 
 ## ts: the TypeScript SDK, in sdk/typescript/dist
-ts: $(TS)/dist/.done
+ts: $(TS)/dist/esm/index.js
 $(TS)/node_modules/.done: $(TS)/package.json $(TS)/package-lock.json
 	@bash scripts/deps test
 	cd $(TS) && npm ci --silent
@@ -74,7 +74,7 @@ $(TS)/runtimes/node_modules/.done: $(TS)/runtimes/package.json $(TS)/runtimes/pa
 	@bash scripts/deps test
 	cd $(TS)/runtimes && npm ci --silent
 	@touch $@
-$(TS)/dist/.done: $(TS)/node_modules/.done $(wildcard $(TS)/src/*.ts) $(TS)/tsconfig.json $(TS)/tools/build.mjs
+$(TS)/dist/esm/index.js: $(TS)/node_modules/.done $(wildcard $(TS)/src/*.ts) $(TS)/tsconfig.json $(TS)/tools/build.mjs
 	cd $(TS) && npm run --silent build
 	@touch $@
 
