@@ -68,6 +68,7 @@ TS         := sdk/typescript
 ts: $(TS)/dist/esm/index.js
 $(TS)/node_modules/.done: $(TS)/package.json $(TS)/package-lock.json
 	@bash scripts/deps test
+	@node -e 'if (!process.getBuiltinModule) { console.error("The TypeScript SDK needs Node 20.16 or newer, and this is " + process.version); process.exit(1) }'
 	cd $(TS) && npm ci --silent
 	@touch $@
 $(TS)/runtimes/node_modules/.done: $(TS)/runtimes/package.json $(TS)/runtimes/package-lock.json
