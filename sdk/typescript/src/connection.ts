@@ -144,6 +144,11 @@ export class Answer {
     readonly bytes: Uint8Array<ArrayBuffer>,
   ) {}
 
+  /** Whether it is a success. Status 0 is how a browser shows a redirect that is not followed. */
+  get ok(): boolean {
+    return this.status >= 200 && this.status < 300;
+  }
+
   text(): string {
     return new TextDecoder().decode(this.bytes);
   }
@@ -196,6 +201,10 @@ export class StreamAnswer {
     this.status = response.status;
     this.headers = response.headers;
     this.#body = response.body?.getReader();
+  }
+
+  get ok(): boolean {
+    return this.status >= 200 && this.status < 300;
   }
 
   /** The body as it comes. Throws a NetworkError when it breaks. */
@@ -286,7 +295,7 @@ export class Connection {
       try {
         const answer = await (await this.#open(call)).whole();
         this.#reached = true;
-        if (answer.status < 300) return answer;
+        if (answer.ok) return answer;
         await this.#hold(throttle, refusal(answer, call), call.signal);
       } catch (error) {
         if (!(error instanceof NetworkError)) throw error;
@@ -301,7 +310,7 @@ export class Connection {
     for (;;) {
       const answer = await this.#open(call);
       this.#reached = true;
-      if (answer.status < 300) return answer;
+      if (answer.ok) return answer;
       await this.#hold(throttle, refusal(await answer.whole(), call), call.signal);
     }
   }
@@ -453,7 +462,6 @@ function reason(error: unknown): string {
 
 function refusal(answer: Answer, call: Call): PandaStackError {
   if (answer.status >= 400) return errorFrom(answer.status, answer.headers, answer.text(), call.runsCode ?? false);
-  // Status 0 is how a browser shows a redirect that is not followed.
   const to = answer.headers.get("location");
   return new ServerError(`the server redirects${to === null ? "" : ` to ${to}`}, and a key is not carried there`, {
     statusCode: answer.status,

@@ -111,6 +111,9 @@ test("a redirect is not followed, since the key would be", async (t) => {
   const { client, server } = await serve(t);
   server.on("GET", "/me", [301, "", { location: "https://elsewhere.example/v1/me" }]);
   await assert.rejects(client.me(), /redirects to https:\/\/elsewhere\.example.*apiUrl/);
+  // A browser says of a redirect that there is one, and nothing else.
+  const opaque = Object.defineProperty(new Response(), "status", { value: 0 });
+  await assert.rejects(new sdk.Client({ apiUrl: server.url, fetch: async () => opaque }).me(), /redirects.*apiUrl/);
 });
 
 // Where the server is
