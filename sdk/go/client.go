@@ -8,7 +8,8 @@
 //	fmt.Println(ex.Text())
 //
 // A cell that raises is an outcome, not an error: look at Execution.Error.
-// Errors of the API are *Error, and errors.Is tells their kinds apart.
+// Errors of the API are *Error, and errors.Is tells their kinds apart. What
+// comes bit by bit is an iter.Seq2: range over it; leaving the loop ends it.
 package pandastack
 
 import (
