@@ -44,10 +44,6 @@ NOT_CALLED = {
         ("startAgent", "listAgents", "getAgent", "deleteAgent", "cancelAgent", "agentEvents", "agentFigure"),
         "so far in the Go SDK and the command line alone",
     ),
-    **dict.fromkeys(
-        ("getNetwork", "patchNetwork", "networkLog", "listSecrets", "putSecret", "deleteSecret"),
-        "so far in the Python and the Go SDK and the command line: test_network_policies.py",
-    ),
     "getSecret": "the list has the same",
     "execWebSocket": "commands over processes and events need no second protocol; a browser can't send a key there",
 }
@@ -65,6 +61,10 @@ NOT_SENT = {
 }
 # Fields of answers that an SDK gives otherwise.
 OTHERWISE = {
+    **dict.fromkeys(
+        ("NetworkLine.sandbox_id", "NetworkLine.workspace", "NetworkLine.ech", "NetworkLine.suppressed"),
+        "in the raw line of the Python SDK",
+    ),
     "FileInfo.raw_name": "the name itself, in bytes: the SDKs' own tests",
     "OutputEvent.raw": "the bytes, when there are such: programme.json",
     "FileInfo.mtime": "the same moment as modified_at, for published clients",

@@ -3,6 +3,7 @@
 import type * as api from "./api.js";
 import { findEndpoint, type Endpoint } from "./config.js";
 import { ANSWER_SECONDS, Connection, segment, type CallOptions } from "./connection.js";
+import { Secrets } from "./network.js";
 import { type CreateOptions, Sandbox } from "./sandbox.js";
 
 /** Where the server is, and how patient a client is. */
@@ -68,6 +69,8 @@ export class Client {
   readonly tokens: Tokens;
   /** The snapshots that are kept. */
   readonly snapshots: Snapshots;
+  /** The secrets that the server keeps. */
+  readonly secrets: Secrets;
   /** The name below which ports of sandboxes are seen, where the server does not say it. */
   readonly previewHost: string;
   /** @internal */
@@ -84,6 +87,7 @@ export class Client {
     this.templates = new Templates(this);
     this.tokens = new Tokens(this);
     this.snapshots = new Snapshots(this);
+    this.secrets = new Secrets(this);
   }
 
   /**

@@ -54,6 +54,8 @@ export type { ExecResultFields, ExecutionFields } from "./execution.js";
 export type { Candidate, Exploration, ExploreOptions, Outcome } from "./explore.js";
 export { Filesystem } from "./filesystem.js";
 export type { FileInfo, Path, ReadOptions, WalkEntry, WriteOptions } from "./filesystem.js";
+export { Network, Secrets } from "./network.js";
+export type { NetworkChanges } from "./network.js";
 export { Pty, Terminal } from "./pty.js";
 export type { TerminalOptions } from "./pty.js";
 export { Sandbox } from "./sandbox.js";

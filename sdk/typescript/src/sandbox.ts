@@ -9,6 +9,7 @@ import { NotFoundError } from "./errors.js";
 import { Execution, ExecResult } from "./execution.js";
 import { explore, type Candidate, type Exploration, type ExploreOptions } from "./explore.js";
 import { Filesystem } from "./filesystem.js";
+import { Network } from "./network.js";
 import { Pty } from "./pty.js";
 
 const DEFAULT_CONTEXT = "default";
@@ -39,10 +40,13 @@ export interface CreateOptions extends CallOptions {
   diskMb?: number | undefined;
   /** Processes and threads, 16 or more. Default: the template's. */
   pids?: number | undefined;
-  /** Handed to the server as it is; one that can't do it answers 400 or 501. */
-  network?: unknown;
-  /** Handed to the server as it is; one that can't do it answers 400 or 501. */
-  secrets?: unknown;
+  /** What it may reach; nothing by default: `{ allow: ["example.com", "*.example.org", "10.1.0.0/16"] }`. */
+  network?: api.NetworkPolicy | undefined;
+  /**
+   * Headers that are added to requests on their way out, by host, so that they never enter the sandbox:
+   * `{ "api.example.com": { header: "Authorization", value: "Bearer …" } }`, or `ref` for one that `client.secrets` keeps.
+   */
+  secrets?: api.Secrets | undefined;
   /** Handed to the server as it is; one that can't do it answers 400 or 501. */
   volumes?: unknown;
   /** Make random state new; false keeps what the template had. Default: true. */
@@ -113,6 +117,8 @@ export class Sandbox implements AsyncDisposable {
   readonly commands: Commands;
   /** Its terminals. */
   readonly pty: Pty;
+  /** What it may reach, and what it tried. */
+  readonly network: Network;
   readonly #client: Client;
   readonly #path: string;
   #info: api.SandboxInfo;
@@ -125,6 +131,7 @@ export class Sandbox implements AsyncDisposable {
     this.filesystem = new Filesystem(client, info.id);
     this.commands = new Commands(client, info.id);
     this.pty = new Pty(client, this.#path, this.commands);
+    this.network = new Network(client, this.#path);
   }
 
   /**

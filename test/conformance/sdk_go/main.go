@@ -283,7 +283,32 @@ var operations = map[string]operation{
 	"sandbox.logs":        ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) { return logs(ctx, s, e, false) }),
 	"sandbox.follow_logs": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) { return logs(ctx, s, e, true) }),
 	"sandbox.languages":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Languages(ctx) }),
-	"sandbox.ports":       ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Ports(ctx) }),
+	"network.get":         ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Network(ctx) }),
+	"network.set": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, p api.NetworkPatch) (any, error) {
+		return s.SetNetwork(ctx, p)
+	}),
+	"network.log": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) {
+		return collect(s.NetworkLog(ctx, pandastack.NetworkLogOptions{Tail: int(e.Tail)}), 0)
+	}),
+	"network.follow": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, e events) (any, error) {
+		return collect(s.NetworkLog(ctx, pandastack.NetworkLogOptions{Tail: int(e.Tail), Follow: true}), e.Count)
+	}),
+	"secrets.list": ofClient(func(ctx context.Context, c *pandastack.Client, _ none) (any, error) {
+		list, err := c.Secrets(ctx)
+		names := []string{}
+		for _, s := range list {
+			names = append(names, s.Name)
+		}
+		return names, err
+	}),
+	"secrets.set": ofClient(func(ctx context.Context, c *pandastack.Client, o struct{ Name, Value string }) (any, error) {
+		_, err := c.SetSecret(ctx, o.Name, o.Value)
+		return nil, err
+	}),
+	"secrets.delete": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		return nil, c.DeleteSecret(ctx, a.Name)
+	}),
+	"sandbox.ports": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Ports(ctx) }),
 	"sandbox.name_port": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.CreatePortRequest) (any, error) {
 		return s.NamePort(ctx, o.Port, o.Label, o.Public)
 	}),
