@@ -333,7 +333,7 @@ func (h *requests) via(r *http.Request) *http.Transport {
 func (f *flow) transport(scheme string) *http.Transport {
 	t := &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return f.handOut(ctx) },
-		MaxConnsPerHost: maxConns, DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
+		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxConns, DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
 		ForceAttemptHTTP2: scheme == "https",
 		TLSClientConfig:   &tls.Config{RootCAs: f.s.engine.opt.Roots, ServerName: f.t.name, MinVersion: tls.VersionTLS12},
 	}
