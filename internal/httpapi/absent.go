@@ -10,7 +10,7 @@ import (
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
-// absent lists what published clients call and this server does not have. Their
+// absent lists what clients call, published ones and our own, and this server does not have. Their
 // users get a clear 501 instead of a 404 that looks like a wrong id. Routes that
 // are served come first: take one off this list when it is. docs/published-clients.md
 // has the same list.
@@ -21,6 +21,7 @@ var absent = []struct {
 	{"template builds over HTTP", "build templates on the server: pandastack template build RECIPE", []string{
 		"POST /v1/templates/build", "DELETE /v1/templates/{name}", "GET /v1/templates/builds/{build}", "GET /v1/templates/builds/{build}/logs",
 	}},
+	{"watches of files", "poll with stat, or run inotifywait in the sandbox", []string{"GET /v1/sandboxes/{id}/fs/watch"}},
 	{"volumes", "write files into the sandbox, or build a template that has them", []string{
 		"/v1/volumes", "/v1/volumes/{name}",
 	}},
