@@ -39,7 +39,7 @@ func TestFoldersAsTarStreams(t *testing.T) {
 	at := func(p string) string { return "/files/tar?path=" + url.QueryEscape(p) }
 	s.fails("GET", at(from+"/none"), nil, 404, api.CodeNotFound)
 	s.fails("GET", at(from+"/a/b/big"), nil, 400, api.CodeInvalid)
-	s.fails("PUT", at(from+"/a/b/big"), bytes.NewReader(stream), 400, api.CodeInvalid)
+	s.fails("PUT", at(from+"/a/b/big"), bytes.NewReader(stream), 409, api.CodeConflict)
 	s.fails("PUT", at(to), "no tar", 400, api.CodeInvalid)
 	s.fails("PUT", at(to), bytes.NewReader(stream[:len(stream)/2]), 400, api.CodeInvalid)
 	s.fails("PUT", at(to), nil, 400, api.CodeInvalid)
