@@ -74,6 +74,17 @@ def test_a_stream_that_is_cut_is_no_folder(tmp_path: Path) -> None:
         unpack(whole[:50_000], tmp_path / "half")
 
 
+def test_a_second_name_of_a_file_travels_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "one").write_text("shared")
+    os.link(tmp_path / "from" / "one", tmp_path / "from" / "two")
+    packing = Packing(tmp_path / "from", None)
+    whole = packing.reader.read()
+    packing.finish()
+    assert unpack(whole, tmp_path / "to").files == 2
+    assert [(tmp_path / "to" / name).read_text() for name in ("one", "two")] == ["shared", "shared"]
+
+
 def test_an_error_in_reading_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         Packing(tmp_path / "none", None)

@@ -85,8 +85,7 @@ class Packing(_Tree):
     def _add(self, tar: tarfile.TarFile, path: str, name: str) -> None:
         info = tar.gettarinfo(path, name)
         if info is not None and info.islnk():  # a second name of a file: it travels as one
-            tar.inodes.clear()
-            info = tar.gettarinfo(path, name)
+            info.type, info.linkname, info.size = tarfile.REGTYPE, "", os.lstat(path).st_size
         if info is None or not (info.isreg() or info.isdir() or info.issym()):
             self.left_out.append(name)
             return
@@ -94,7 +93,7 @@ class Packing(_Tree):
         info.uname = info.gname = ""
         if info.isreg():
             with open(path, "rb") as file:
-                tar.addfile(info, _Counted(file, self._passed))  # type: ignore[arg-type]
+                tar.addfile(info, _Counted(file, self._passed))
             self.files += 1
             self._report()
             return
