@@ -123,10 +123,10 @@ func TestWatchdogWaitsAsLongAsMemoryComesFree(t *testing.T) {
 		kills := 0
 		w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
 			if killed.IsZero() {
-				return 1800 << 20, 0, nil
+				return 1700 << 20, 0, nil
 			}
 			freed := int64(900<<20) * int64(time.Since(killed)) / int64(slowly)
-			return 1800<<20 - min(freed, 900<<20), 0, nil // more than half of it has to be free until there is room
+			return 1700<<20 - min(freed, 900<<20), 0, nil // more than half of it has to be free until there is room
 		}, func() []victim {
 			return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++; killed = time.Now() }}, {name: "b", pid: 1<<30 + 1, kill: func() { kills++ }}}
 		}, func() bool { return true })
@@ -136,6 +136,25 @@ func TestWatchdogWaitsAsLongAsMemoryComesFree(t *testing.T) {
 		w.check()
 		if kills != 1 {
 			t.Errorf("%d victims", kills)
+		}
+	})
+}
+
+// Who asks for a context when something large has just ended gets it when that has come free, and is told at once when nothing does.
+func TestRoomWaitsForWhatComesFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, free := time.Now(), int64(0)
+		w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
+			return 1000<<20 - free*int64(time.Since(began)/(10*time.Millisecond)), 0, nil
+		}, nil, nil)
+		w.limit.Store(1 << 30)
+		w.tasks = func() int { return 20 }
+		if w.room(contextRoom) || time.Since(began) > 2*freePatience {
+			t.Errorf("no: it took %v", time.Since(began))
+		}
+		began, free = time.Now(), 5<<20
+		if !w.room(contextRoom) {
+			t.Error("it did not wait for what came free")
 		}
 	})
 }

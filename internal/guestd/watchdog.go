@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -28,7 +29,7 @@ const (
 	// The limit also holds what gVisor itself needs, which it does not show in
 	// here: measured with 150 forks of an interpreter that sleep, which is what a
 	// fork bomb in a cell makes. Small programs hide less than half of that.
-	hiddenBase    = 40 << 20
+	hiddenBase    = 64 << 20
 	hiddenPerTask = 900 << 10
 
 	sampleFastest = 2 * time.Millisecond
@@ -40,8 +41,9 @@ const (
 	// interpreter soon has 50 MB of its own, and the spare in its place as much.
 	contextRoom = 96 << 20
 
-	killPatience = time.Second // without any of a victim's memory coming free
-	growth       = 24 << 20    // by which use may rise while a victim's memory is being freed
+	killPatience = time.Second            // without any of a victim's memory coming free
+	freePatience = 100 * time.Millisecond // the same, for who wants some of it
+	growth       = 24 << 20               // by which use may rise while a victim's memory is being freed
 )
 
 // victim is something that can be ended to free memory.
@@ -154,11 +156,28 @@ func (w *watchdog) room(bytes int64) bool {
 	if limit == 0 {
 		return true
 	}
-	used, _, err := w.memory()
-	if err != nil || used+bytes <= w.most(limit) {
+	if w.await(freePatience, func(used int64) bool { return used+bytes <= w.most(limit) }) {
 		return true
 	}
 	w.hits.Add(1)
+	return false
+}
+
+// await looks until what is in use is as it should be, for as long as memory
+// comes free: that of a victim does in a third of a second, on a busy machine in
+// several. It says no when nothing has come free for the time of its patience.
+func (w *watchdog) await(patience time.Duration, done func(used int64) bool) bool {
+	least := int64(math.MaxInt64)
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(sampleFastest) {
+		used, _, err := w.memory()
+		if err != nil || done(used) {
+			return true
+		}
+		if used < least-1<<20 {
+			least = used
+			end = time.Now().Add(patience)
+		}
+	}
 	return false
 }
 
@@ -184,17 +203,9 @@ func (w *watchdog) act(victims []victim, used, most int64) {
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
 	w.hits.Add(1)
-	least := used
-	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(sampleFastest) {
-		now, _, err := w.memory()
-		if err != nil || now < most || now > used+growth {
-			break // there is room, or somebody else is taking it
-		}
-		if now < least { // it comes free, if slowly: nobody else is to die for it
-			least = now
-			end = time.Now().Add(killPatience)
-		}
-	}
+	w.await(killPatience, func(now int64) bool {
+		return now < most || now > used+growth // there is room, or somebody else is taking it
+	})
 	for _, v := range victims {
 		if v.pid != largest.pid {
 			hold(v, unix.SIGCONT)
