@@ -251,7 +251,7 @@ def test_a_folder_goes_in_and_comes_out(shared_sandbox: Sandbox, tmp_path: Path)
     assert os.readlink(back / "link") == "a/run" and not (back / "out").is_symlink()
     assert (back / "a/run").stat().st_mode & 0o7777 == 0o755 and (back / "a/run").stat().st_mtime == 1_000_000_000
     with pytest.raises(NotFoundError):
-        shared_sandbox.filesystem.download_dir("/workspace/none", tmp_path / "none")
+        shared_sandbox.filesystem.download_dir("/workspace/no such folder", tmp_path / "none")
     with pytest.raises(NotADirectoryError):
         shared_sandbox.filesystem.upload_dir(tree / "a/run", "/workspace/x")
 

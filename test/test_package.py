@@ -18,7 +18,7 @@ FIRST, SECOND = "1.0.0", "1.0.1"
 DATA = "var/lib/pandastack"
 
 # What dpkg and systemd keep of every package, and what time leaves.
-KEPT = re.compile(r"^(var/(lib/(dpkg|apt|systemd)|log|cache|tmp)|etc/(group-?|gshadow-?|passwd-|shadow-|subuid-?|subgid-?|\.pwd\.lock|machine-id|mtab)|run|tmp|root|home)(/|$)")
+KEPT = re.compile(r"^(var/(lib/(dpkg|apt|systemd)|log|cache|tmp|backups)|etc/(group-?|gshadow-?|passwd-|shadow-|subuid-?|subgid-?|\.pwd\.lock|machine-id|mtab)|run|tmp|root|home)(/|$)")
 
 
 def make_deb(folder: Path, version: str) -> Path:

@@ -199,7 +199,7 @@ func (k *Keys) Create(ctx context.Context, by Identity, g Grant) (secret string,
 	if g.ExpiresAt.IsZero() {
 		g.ExpiresAt = by.ExpiresAt
 	}
-	now := k.now().UTC().Truncate(time.Second)
+	now := k.now().UTC().Truncate(time.Millisecond)
 	if err := by.mayGive(g); err != nil {
 		return "", Key{}, err
 	}
