@@ -142,9 +142,9 @@ def test_exec_on_a_terminal(sandbox: Sandbox, tmux: Tmux) -> None:
     tmux.see("^caught|caught$")
     tmux.see("^code 9$")
     # A signal to this side ends the command, and gives the terminal back.
-    tmux.type("clear; " + exec_ + "'echo ready; sleep 8888'; echo code $?; stty -a | grep -o ' icanon'")
-    tmux.see("^ready$")
-    pids = subprocess.run(["pgrep", "-f", f"exec -it {sandbox.id} echo ready; sleep 8888"], capture_output=True, check=True).stdout.split()
+    tmux.type("clear; " + exec_ + "'echo here; sleep 8888'; echo code $?; stty -a | grep -o ' icanon'")
+    tmux.see("^here$")  # another word than before, which may still be seen
+    pids = subprocess.run(["pgrep", "-f", f"exec -it {sandbox.id} echo here; sleep 8888"], capture_output=True, check=True).stdout.split()
     os.kill(int(pids[-1]), 15)
     tmux.see("^code 130$")
     tmux.see("^ icanon$")
