@@ -161,6 +161,11 @@ func (m *Manager) Warm(ctx context.Context, req guestapi.WarmRequest) (guestapi.
 			return resp, fmt.Errorf("fork a spare interpreter: %w", err)
 		}
 	}
+	// A spare that still rehearses when the snapshot is taken would do so in every
+	// sandbox, while its first context waits.
+	if err := m.Rehearse(ctx); err != nil {
+		return resp, fmt.Errorf("rehearse in a spare interpreter: %w", err)
+	}
 	return guestapi.WarmResponse{Version: z.greeting.Version, Imports: z.greeting.Imports, Failed: z.greeting.Failed}, nil
 }
 
