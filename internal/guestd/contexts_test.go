@@ -623,6 +623,18 @@ func TestSparesAreTakenAndRefilled(t *testing.T) {
 	eventually(t, "they are refilled for one with several contexts", func() bool { return spares() == 2 })
 }
 
+// A snapshot that is taken after warming must not have a spare in it that still rehearses.
+func TestWarmingWaitsForTheSpares(t *testing.T) {
+	s := start(t)
+	s.warm(func(r *guestapi.WarmRequest) { r.Spares = 2 })
+	for _, cid := range []string{"a", "b"} {
+		s.context(cid)
+		if events, x := s.run(cid, "REHEARSED"); x.End != api.EndOK {
+			t.Errorf("%s: %+v", cid, events)
+		}
+	}
+}
+
 func TestSparesRehearseAgainWhenAsked(t *testing.T) {
 	s := start(t)
 	s.warm(func(r *guestapi.WarmRequest) { r.Spares = 1 })
