@@ -33,6 +33,7 @@ type CreateSandboxRequest struct {
 	Reseed             *bool             `json:"reseed,omitempty"`  // default true: random state is made new
 	Network            *NetworkPolicy    `json:"network,omitempty"` // what it may reach; default: nothing, or as in the snapshot
 	Secrets            Secrets           `json:"secrets,omitempty"` // added to its requests on their way out; default: none, or as in the snapshot
+	Tools              *Tools            `json:"tools,omitempty"`   // functions outside that Python inside can call; default: none, or as in the snapshot
 
 	// IdempotencyKey travels as the header Idempotency-Key. Within 24 h the same
 	// key with the same options stands for the same sandbox.

@@ -37,6 +37,7 @@ type grammar struct {
 	Context  contextCmd  `cmd:"" help:"Code contexts of a sandbox."`
 	Snapshot snapshotCmd `cmd:"" help:"Snapshots of sandboxes."`
 	Secret   secretCmd   `cmd:"" help:"Secrets that are added to what sandboxes send, and never enter them."`
+	Approval approvalCmd `cmd:"" help:"Calls of tools that wait for somebody's decision."`
 	Template templateCmd `cmd:"" help:"Templates that sandboxes are made from."`
 	Agent    agentCmd    `cmd:"" help:"Models that do a task by writing Python in a sandbox."`
 	Key      keyCmd      `cmd:"" help:"API keys."`

@@ -20,6 +20,7 @@ type sandboxCreateCmd struct {
 	Env        map[string]string `help:"Environment, as NAME=VALUE." placeholder:"NAME=VALUE"`
 	Allow      []string          `help:"Let it reach this and nothing else: a host, *.example.com, an address or a CIDR, with :PORT if need be; may be repeated." placeholder:"HOST"`
 	Policy     string            `name:"network-policy" help:"A named network policy of the server." placeholder:"NAME"`
+	Tools      string            `help:"File with tools in JSON: http, mcp, use and policy, as the API has them." placeholder:"FILE" type:"existingfile"`
 	Secret     map[string]string `help:"Add a secret that the server keeps to requests for a host, as HOST=NAME; it goes into the header Authorization." placeholder:"HOST=NAME"`
 	Metadata   map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
 }
@@ -40,9 +41,13 @@ func (c *sandboxCreateCmd) Run(a *app) error {
 	for host, name := range c.Secret {
 		secrets[host] = api.SecretUse{Header: "Authorization", Ref: name}
 	}
+	tools, err := toolsIn(c.Tools)
+	if err != nil {
+		return err
+	}
 	sb, err := client.Create(a.ctx, pandastack.CreateOptions{
 		Template: c.Template, FromSnapshot: c.From, Persistent: c.Persistent, TTLSeconds: c.TTL, IdleTimeoutSeconds: c.Idle,
-		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, PIDs: c.PIDs, Envs: c.Env, Metadata: c.Metadata, Network: network, Secrets: secrets,
+		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, PIDs: c.PIDs, Envs: c.Env, Metadata: c.Metadata, Network: network, Secrets: secrets, Tools: tools,
 	})
 	if err != nil {
 		return err

@@ -79,6 +79,8 @@ type Config struct {
 	AgentsKeep               time.Duration
 	NetworkPolicies          string // a JSON object of policies by name
 	NetworkLogMB             int
+	Tools                    string // a JSON object of api.Tools
+	ToolURLs                 []string
 	sources                  map[string]string
 }
 
@@ -132,6 +134,8 @@ func (c *Config) settings() []setting {
 		{"events_max_age", duration(&c.EventsMaxAge), "How long events of sandboxes are kept."},
 		{"network_policies", text(&c.NetworkPolicies), "Network policies that sandboxes may ask for by name, as tables [network_policies.NAME] at the end of this file, or as one JSON object."},
 		{"network_log_mb", number(&c.NetworkLogMB), "Most of the disk that the log of what sandboxes tried to reach may take, in MB; the oldest lines go first."},
+		{"tools", text(&c.Tools), "Tools that sandboxes may name in use, as tables [tools.http.NAME] with url or openapi, base_url and headers, and [tools.mcp.NAME] with url or command, at the end of this file, or as one JSON object."},
+		{"tool_urls", list(&c.ToolURLs), "Addresses of services that tools of callers without the scope admin may reach, with all below them, comma separated, as https://api.example.com/v1. Without them only admins may have this machine call an address of their choice."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 		{"agent_model", text(&c.AgentModel), "Model of agents whose caller names none, as PROVIDER:NAME with the provider openai or anthropic."},
 		{"openai_api_key", secret(&c.OpenAIKey), "Key for the provider openai. Callers may send their own instead."},

@@ -101,6 +101,14 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	defer netLog.Close()
 	conf.Network, conf.Policies = nets, nets
+	toolbox, toolLog, err := toolService(cfg, st, nets.Secrets, log)
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	defer toolLog.Close()
+	defer toolbox.Close()
+	conf.Tools = toolbox
 	conf.PreviewHost = previewHost(cfg.PreviewDomain, ln.Addr())
 	manager, err := sandbox.New(conf)
 	if err != nil {
@@ -119,7 +127,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	// Cells and commands are still watched while the requests end, so the
 	// services are closed by stop, before these requests are cancelled.
 	kernels := kernel.New(manager, kernel.Config{
-		Logger: log, Notes: manager, Metrics: counts, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint,
+		Logger: log, Notes: manager, Metrics: counts, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint, Held: toolbox.Held,
 	})
 	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
 	agents := newAgents(cfg, manager, kernels, log)
@@ -132,7 +140,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
 			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
 			Rate:    httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
-			Secrets: nets, NetworkLog: netLog,
+			Secrets: nets, NetworkLog: netLog, Tools: toolbox, ToolURLs: cfg.ToolURLs,
 			Links: preview.NewSigner(master.Derive("preview links"), time.Now), PreviewDomain: cfg.PreviewDomain,
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },

@@ -62,6 +62,7 @@ type Listener struct {
 	done chan struct{} // closed by Close
 
 	mu       sync.Mutex
+	caller   Caller          // answers what the guest calls, nil for nobody
 	silent   []*net.UnixConn // have dialled and not spoken yet, the oldest first
 	live     *Client
 	changed  chan struct{} // closed and replaced when live changes

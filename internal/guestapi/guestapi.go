@@ -42,6 +42,7 @@
 //	POST   /trust                                    TrustRequest → 204; a certificate authority for the sandbox's trust stores
 //	GET    /ports                                    []Listener: what programs listen on
 //	POST   /flows?port=N                             a connection to a port: bytes → frames, see flow.go; 409 when nothing listens
+//	POST   /calls                                    frames ↔ frames: what programs inside call outside, see calls.go; one at a time, the newest
 //
 // A failure is an api.Error with the status that its code has in the public
 // API. In NDJSON streams with follow=0 the answer waits for the end and then
@@ -67,8 +68,9 @@ import (
 //	4  terminals: StartProcess.PTY and POST /processes/{pid}/resize; LastEvent of a process
 //	5  GET, PUT /files/tar
 //	6  POST /trust
+//	7  POST /calls
 const (
-	Protocol       = 6
+	Protocol       = 7
 	OldestProtocol = 1
 )
 

@@ -41,6 +41,7 @@ type Config struct {
 	Etc            string // folder of passwd, group, hosts, hostname, machine-id
 	Root           string // of files that say whom programs trust; "/"
 	ProcNet        string // folder of tcp and tcp6: what programs listen on
+	ToolSocket     string // where programs call what is outside; "" for nowhere
 	Console        *Console
 	Log            *slog.Logger
 	Reaper         *child.Reaper
@@ -65,6 +66,7 @@ func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 		Etc:            "/etc",
 		Root:           "/",
 		ProcNet:        "/proc/net",
+		ToolSocket:     guestapi.CallSocket,
 		Console:        console,
 		Log:            log,
 		Reaper:         reaper,
@@ -81,6 +83,7 @@ type Agent struct {
 	started   time.Time
 	processes *processes
 	kernels   *kernels.Manager
+	calls     *calls
 	env       *environment
 	watchdog  *watchdog
 
@@ -105,15 +108,19 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a.processes = newProcesses(cfg, a.env)
+	a.calls = newCalls(cfg.Log)
 	a.kernels = kernels.New(kernels.Config{
-		Programs:  cfg.Programs,
-		Workspace: cfg.Workspace,
-		OutputDir: cfg.OutputDir,
-		Stderr:    cfg.Console.Stream("stdout"),
-		Log:       cfg.Log,
-		Reaper:    cfg.Reaper,
-		Env:       a.env.forUser,
+		Programs:    cfg.Programs,
+		Workspace:   cfg.Workspace,
+		OutputDir:   cfg.OutputDir,
+		Stderr:      cfg.Console.Stream("stdout"),
+		Log:         cfg.Log,
+		Reaper:      cfg.Reaper,
+		Env:         a.env.forUser,
+		ToolSocket:  cfg.ToolSocket,
+		Interrupted: a.calls.interrupted,
 	})
+	a.calls.kernels = a.kernels
 	a.watchdog = newWatchdog(cfg.Log, cfg.Memory, a.victims, a.busy)
 	return a, nil
 }
@@ -121,6 +128,11 @@ func New(cfg Config) (*Agent, error) {
 // Run serves the host until ctx ends, dialling again whenever the link breaks.
 func (a *Agent) Run(ctx context.Context) error {
 	go a.watchdog.run(ctx)
+	if a.cfg.ToolSocket != "" && a.newest() >= 7 {
+		if err := a.calls.listen(ctx, a.cfg.ToolSocket); err != nil {
+			a.log.Error("programs cannot call tools", "error", err)
+		}
+	}
 	err := a.serveLink(ctx)
 	a.kernels.Close()
 	a.processes.killAll()

@@ -81,6 +81,9 @@ func (a *Agent) routes() http.Handler {
 	if a.newest() >= 6 {
 		handle("POST /trust", a.postTrust)
 	}
+	if a.newest() >= 7 {
+		handle("POST /calls", a.postCalls)
+	}
 
 	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
 		return fault.New(api.CodeNotFound, "the guest agent has no route %s %s", r.Method, r.URL.Path)

@@ -41,6 +41,8 @@ type Sandboxes interface {
 	EventsOf(ctx context.Context, owner, id string) (journal.Of, error)
 	Network(ctx context.Context, owner, id string) (api.NetworkInfo, error)
 	SetNetwork(ctx context.Context, owner, id string, p api.NetworkPatch) (api.NetworkInfo, error)
+	Tools(ctx context.Context, owner, id string) (api.ToolList, error)
+	SetTools(ctx context.Context, owner, id string, t api.Tools) (api.ToolList, error)
 	OwnerOf(ctx context.Context, id string, port int) (owner string, p store.Port, err error)
 	Ports(ctx context.Context, owner, id string) ([]store.Port, error)
 	SetPort(ctx context.Context, owner, id string, p store.Port) error
@@ -62,6 +64,9 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := checkCreate(&req); err != nil {
+		return err
+	}
+	if err := s.checkTools(r, req.Tools); err != nil {
 		return err
 	}
 	switch keys := r.Header.Values("Idempotency-Key"); {

@@ -59,9 +59,18 @@ var needs = map[string]auth.Scope{
 	"PATCH /v1/sandboxes/{id}/network":   auth.Run,
 	"GET /v1/sandboxes/{id}/network/log": auth.Read,
 	"GET /v1/secrets":                    auth.Read,
-	"GET /v1/secrets/{name}":             auth.Read,
-	"PUT /v1/secrets/{name}":             auth.Admin,
-	"DELETE /v1/secrets/{name}":          auth.Admin,
+
+	"GET /v1/sandboxes/{id}/tools":         auth.Read,
+	"PUT /v1/sandboxes/{id}/tools":         auth.Run,
+	"GET /v1/sandboxes/{id}/tools/calls":   auth.Read,
+	"GET /v1/sandboxes/{id}/tools/connect": auth.Run,
+	"GET /v1/approvals":                    auth.Read,
+	"GET /v1/approvals/{id}":               auth.Read,
+	"POST /v1/approvals/{id}":              auth.Run,
+
+	"GET /v1/secrets/{name}":    auth.Read,
+	"PUT /v1/secrets/{name}":    auth.Admin,
+	"DELETE /v1/secrets/{name}": auth.Admin,
 
 	"GET /v1/sandboxes/{id}/ports":                auth.Read,
 	"POST /v1/sandboxes/{id}/ports":               auth.Run,
@@ -127,6 +136,7 @@ var needs = map[string]auth.Scope{
 	"DELETE /v1/agents/{id}":             auth.Run,
 	"POST /v1/agents/{id}/cancel":        auth.Run,
 	"GET /v1/agents/{id}/events":         auth.Read,
+	"GET /v1/agents/{id}/connect":        auth.Run,
 	"GET /v1/agents/{id}/figures/{file}": auth.Read,
 }
 

@@ -52,6 +52,11 @@ type Options struct {
 	// Secrets are kept for workspaces, NetworkLog of what was decided; nil: there are none.
 	Secrets    Secrets
 	NetworkLog NetworkLog
+	// Tools answers what programs in sandboxes call; nil: there are none.
+	Tools Tools
+	// ToolURLs are the addresses of services, with all below them, that keys
+	// without the scope admin may have this machine call.
+	ToolURLs []string
 	// Links signs and checks the links to ports of sandboxes; nil: there are none.
 	Links *preview.Signer
 	// PreviewDomain is where ports of sandboxes have their names, besides
@@ -141,6 +146,13 @@ func (s *Server) routes() {
 	locked("GET /v1/sandboxes/{id}/network", s.getNetwork)
 	locked("PATCH /v1/sandboxes/{id}/network", s.patchNetwork)
 	locked("GET /v1/sandboxes/{id}/network/log", s.networkLog)
+	locked("GET /v1/sandboxes/{id}/tools", s.listTools)
+	locked("PUT /v1/sandboxes/{id}/tools", s.putTools)
+	locked("GET /v1/sandboxes/{id}/tools/calls", s.toolCalls)
+	locked("GET /v1/sandboxes/{id}/tools/connect", s.connectTools)
+	locked("GET /v1/approvals", s.listApprovals)
+	locked("GET /v1/approvals/{id}", s.getApproval)
+	locked("POST /v1/approvals/{id}", s.decideApproval)
 	locked("GET /v1/secrets", s.listSecrets)
 	locked("GET /v1/secrets/{name}", s.getSecret)
 	locked("PUT /v1/secrets/{name}", s.putSecret)
@@ -207,6 +219,7 @@ func (s *Server) routes() {
 	locked("DELETE /v1/agents/{id}", s.deleteAgent)
 	locked("POST /v1/agents/{id}/cancel", s.cancelAgent)
 	locked("GET /v1/agents/{id}/events", s.agentEvents)
+	locked("GET /v1/agents/{id}/connect", s.connectAgent)
 	locked("GET /v1/agents/{id}/figures/{file}", s.agentFigure)
 }
 

@@ -75,6 +75,15 @@ func (s *stub) Create(_ context.Context, owner string, req api.CreateSandboxRequ
 	return info, nil
 }
 
+func (s *stub) Tools(_ context.Context, _, id string) (api.ToolList, error) {
+	return api.ToolList{Tools: []api.ToolInfo{{Name: "crm.find", Source: "http"}}}, s.known(id)
+}
+
+func (s *stub) SetTools(_ context.Context, _, id string, t api.Tools) (api.ToolList, error) {
+	s.call("tools of %s: %d functions", id, len(t.Functions))
+	return api.ToolList{Tools: []api.ToolInfo{}, Policy: t.Policy}, s.known(id)
+}
+
 func (s *stub) Get(_ context.Context, _, id string) (api.SandboxInfo, error) {
 	return info, s.known(id)
 }

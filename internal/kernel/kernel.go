@@ -48,6 +48,9 @@ type Config struct {
 
 	// Hint says which limit of a sandbox explains the end of a cell, "" when none does.
 	Hint func(ctx context.Context, owner, sandboxID, end, words string) string
+	// Held is how long calls of a sandbox have waited for people's decisions, all
+	// together: the deadlines of its cells stand still meanwhile. nil: none ever do.
+	Held func(sandboxID string) time.Duration
 }
 
 // Service runs code in contexts. Close it before the requests in progress are

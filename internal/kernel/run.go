@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -145,8 +146,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Before it has started a cell may wait for others, each with its deadline.
-	deadline := time.AfterFunc(f.s.cfg.MaxTimeout+grace, func() { cancel(errNotEnded) })
-	defer deadline.Stop()
+	deadline := f.deadline(limited, func() { cancel(errNotEnded) })
 
 	f.seen = after
 	for e, err := range guest.Follow(limited, after, f.link, open) {
@@ -165,7 +165,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		switch e.Type {
 		case api.EventStarted:
 			e.ExecutionID = f.execution.id
-			deadline.Reset(f.timeout + grace)
+			deadline(f.timeout + grace)
 		case api.EventEnd:
 			e.Execution.ExecutionID = f.execution.id
 			f.s.explain(ctx, f.owner, f.execution.sandbox, e.Execution)
@@ -177,6 +177,41 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		if !yield(e, err) || f.ended || err != nil {
 			return
 		}
+	}
+}
+
+// deadline calls late when the time that is set last is over. While calls of the
+// sandbox wait for decisions it stands still.
+func (f *follow) deadline(ctx context.Context, late func()) (set func(time.Duration)) {
+	held := func() time.Duration {
+		if f.s.cfg.Held == nil {
+			return 0
+		}
+		return f.s.cfg.Held(f.execution.sandbox)
+	}
+	var mu sync.Mutex
+	var timer *time.Timer
+	before := held()
+	timer = time.AfterFunc(f.s.cfg.MaxTimeout+grace, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		now := held()
+		more := now - before
+		before = now
+		switch {
+		case ctx.Err() != nil:
+		case more > 0:
+			timer.Reset(more)
+		default:
+			late()
+		}
+	})
+	context.AfterFunc(ctx, func() { timer.Stop() })
+	return func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		before = held()
+		timer.Reset(d)
 	}
 }
 

@@ -313,7 +313,7 @@ func (m *Manager) owned(row store.Sandbox, w wish) store.Sandbox {
 	now := m.cfg.Now()
 	row.State, row.Owner = store.Creating, w.owner
 	row.CPU, row.MemoryMB, row.DiskMB, row.PIDs = w.limits.CPU, w.limits.MemoryMB, w.limits.DiskMB, w.limits.PIDs
-	row.Network = w.network
+	row.Network, row.Tools = w.network, w.tools
 	row.Metadata, row.TTL, row.IdleTimeout, row.Persistent = w.metadata, w.ttl, w.idle, w.persistent
 	if w.image != nil {
 		row.FromSnapshot, row.ForkedFrom, row.Generation = w.image.snapshot, w.image.parent, w.image.generation+1
@@ -376,9 +376,13 @@ func (m *Manager) listen(b *box) (*guest.Listener, error) {
 }
 
 func (m *Manager) listenAs(b *box, generation int) (*guest.Listener, error) {
-	return guest.Listen(guest.Options{
+	link, err := guest.Listen(guest.Options{
 		Dir: m.linkDir(b.onHost()), SandboxID: b.id, Generation: generation, Logger: m.log, Watcher: watcher{m, b},
 	})
+	if err == nil {
+		m.serveTools(b, link)
+	}
+	return link, err
 }
 
 func (m *Manager) driverSpec(row store.Sandbox, t Template, snapshot string) driver.Spec {
@@ -501,6 +505,7 @@ func (m *Manager) open(ctx context.Context, b *box, mode string, began time.Time
 		return err
 	}
 	b.opened(row)
+	m.serveTools(b, b.link)
 	return nil
 }
 

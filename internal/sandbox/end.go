@@ -146,6 +146,9 @@ func (m *Manager) noteEnding(row store.Sandbox, e ending) {
 
 func (m *Manager) free(ctx context.Context, b *box) error {
 	defer m.disconnect(b)
+	if m.cfg.Tools != nil {
+		defer m.cfg.Tools.Forget(b.id)
+	}
 	if b.inst != nil {
 		if err := b.inst.Stop(ctx); err != nil {
 			return err

@@ -78,7 +78,7 @@ func (m *Manager) fork(ctx context.Context, owner, id string, req api.ForkReques
 	out := api.Fork{TreeID: tree, ParentID: row.ID, At: m.cfg.Now()}
 	w := wish{
 		owner: row.Owner, template: t, ttl: ttl, idle: row.IdleTimeout, limits: rowLimits(row),
-		envs: req.Envs, network: row.Network, reseed: req.Reseed == nil || *req.Reseed, image: img, release: func() {},
+		envs: req.Envs, network: row.Network, tools: row.Tools, reseed: req.Reseed == nil || *req.Reseed, image: img, release: func() {},
 	}
 	children, errs := m.copies(ctx, w, count, func(i int) map[string]string { return forkLabels(row, req, tree, i) })
 	if ctx.Err() != nil { // nobody will hear of them

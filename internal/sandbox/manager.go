@@ -76,6 +76,7 @@ type Config struct {
 	Metrics     Metrics  // nil counts nothing
 	Network     Network  // nil: every sandbox is closed
 	Policies    Policies // nil: no sandbox can be given a network
+	Tools       Tools    // nil: no sandbox can be given tools
 	Logger      *slog.Logger
 	Now         func() time.Time     // the wall clock; time.Now
 	Elapsed     func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given

@@ -39,6 +39,7 @@ type wish struct {
 	reseed   bool
 	once     *once // nil without an idempotency key
 	network  store.Network
+	tools    *api.Tools
 
 	persistent bool
 	idle       time.Duration
@@ -105,6 +106,9 @@ func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxR
 	if w.network, err = m.plan(ctx, owner, req.Network, req.Secrets, store.Network{}); err != nil {
 		return w, err
 	}
+	if w.tools, err = m.planTools(ctx, owner, req.Tools, nil); err != nil {
+		return w, err
+	}
 	return m.limited(w, req, limitsOf(w.template))
 }
 
@@ -122,6 +126,9 @@ func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSa
 	}
 	if w.template, err = m.templateOf(ctx, sn.Template, sn.Digest); err == nil {
 		w.network, err = m.plan(ctx, w.owner, req.Network, req.Secrets, sn.Network)
+	}
+	if err == nil {
+		w.tools, err = m.planTools(ctx, w.owner, req.Tools, sn.Tools)
 	}
 	if err == nil {
 		w, err = m.limited(w, req, driver.Limits{CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, PIDs: w.template.PIDs})

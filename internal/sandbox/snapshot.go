@@ -54,7 +54,7 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 	sn := store.Snapshot{
 		ID: newID("sn-"), Owner: row.Owner, Name: req.Name, SandboxID: row.ID, ParentID: row.FromSnapshot, Template: row.Template, Digest: row.Digest,
 		Driver: row.Driver, CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs, Metadata: req.Metadata, Generation: row.Generation,
-		CreatedAt: m.cfg.Now(), Network: row.Network,
+		CreatedAt: m.cfg.Now(), Network: row.Network, Tools: row.Tools,
 	}
 	dir := m.imageDir(sn.ID)
 	m.announce(ctx, b)

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/pandastack/pandastack/api"
 )
 
 // State is where a sandbox is in its life. The words that users know are
@@ -59,6 +61,7 @@ type Sandbox struct {
 	Ports        []Port    // that users have named, by number
 	HostID       string    // the driver's id of it, when that is not its own; see OnHost
 	Network      Network
+	Tools        *api.Tools // nil: none
 }
 
 // Port is what users have said of a port of a sandbox.
@@ -74,7 +77,7 @@ func (s *Sandbox) OnHost() string { return cmp.Or(s.HostID, s.ID) }
 
 const columns = `id, owner, state, template, digest, driver, cpu, memory_mb, disk_mb, pids, metadata, from_snapshot,
 	persistent, ttl_seconds, idle_timeout_seconds, created_at, expires_at, used_at, ended_at, end_reason, end_detail,
-	generation, boot_ms, boot_mode, forked_from, slept_at, ports, host_id, network`
+	generation, boot_ms, boot_mode, forked_from, slept_at, ports, host_id, network, tools`
 
 func (s *Sandbox) values() ([]any, error) {
 	meta, err := json.Marshal(s.Metadata)
@@ -89,11 +92,15 @@ func (s *Sandbox) values() ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	tools, err := toolsValue(s.Tools)
+	if err != nil {
+		return nil, err
+	}
 	return []any{
 		s.ID, s.Owner, string(s.State), s.Template, s.Digest, s.Driver, s.CPU, s.MemoryMB, s.DiskMB, s.PIDs, string(meta), s.FromSnapshot,
 		s.Persistent, int64(s.TTL / time.Second), int64(s.IdleTimeout / time.Second), millis(s.CreatedAt), millis(s.ExpiresAt), millis(s.UsedAt),
 		millis(s.EndedAt), s.EndReason, s.EndDetail, s.Generation, s.BootMS, s.BootMode,
-		s.ForkedFrom, millis(s.SleptAt), string(ports), s.HostID, network,
+		s.ForkedFrom, millis(s.SleptAt), string(ports), s.HostID, network, tools,
 	}, nil
 }
 
@@ -101,13 +108,14 @@ func scanSandbox(scan func(...any) error) (Sandbox, error) {
 	var (
 		s                           Sandbox
 		state, meta, ports, network string
+		tools                       string
 		ttl, idle                   int64
 		created, expires, used, end int64
 		slept                       int64
 	)
 	err := scan(&s.ID, &s.Owner, &state, &s.Template, &s.Digest, &s.Driver, &s.CPU, &s.MemoryMB, &s.DiskMB, &s.PIDs, &meta, &s.FromSnapshot,
 		&s.Persistent, &ttl, &idle, &created, &expires, &used, &end, &s.EndReason, &s.EndDetail, &s.Generation, &s.BootMS, &s.BootMode,
-		&s.ForkedFrom, &slept, &ports, &s.HostID, &network)
+		&s.ForkedFrom, &slept, &ports, &s.HostID, &network, &tools)
 	if err != nil {
 		return s, err
 	}
@@ -118,6 +126,9 @@ func scanSandbox(scan func(...any) error) (Sandbox, error) {
 		return s, fmt.Errorf("ports of %s: %w", s.ID, err)
 	}
 	if s.Network, err = scanNetwork(network, s.ID); err != nil {
+		return s, err
+	}
+	if s.Tools, err = scanTools(tools, s.ID); err != nil {
 		return s, err
 	}
 	s.State = State(state)
@@ -268,6 +279,9 @@ func (s *Store) RemoveSandbox(ctx context.Context, id string) error {
 func (s *Store) Purge(ctx context.Context, before time.Time) error {
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM sandboxes WHERE state IN ('deleted', 'failed') AND ended_at < ?", millis(before)); err != nil {
 		return fmt.Errorf("forgetting old sandboxes: %w", err)
+	}
+	if _, err := s.write.ExecContext(ctx, "DELETE FROM approvals WHERE expires_at < ?", millis(before)); err != nil {
+		return fmt.Errorf("forgetting old approvals: %w", err)
 	}
 	return s.purgeNetworkStates(ctx)
 }

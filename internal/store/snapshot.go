@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pandastack/pandastack/api"
 )
 
 // Snapshot is what is kept of a snapshot beside its files.
@@ -29,10 +31,11 @@ type Snapshot struct {
 	DurationMS float64
 	CreatedAt  time.Time
 	Network    Network
+	Tools      *api.Tools // nil: none
 }
 
 const snapshotColumns = `id, owner, name, sandbox_id, parent_id, template, digest, driver, cpu, memory_mb, disk_mb, pids,
-	metadata, generation, size_bytes, duration_ms, created_at, network`
+	metadata, generation, size_bytes, duration_ms, created_at, network, tools`
 
 // AddSnapshot writes the row of a snapshot whose files are whole, and sees that
 // it survives the end of the machine, as they do.
@@ -45,9 +48,13 @@ func (s *Store) AddSnapshot(ctx context.Context, sn Snapshot) error {
 	if err != nil {
 		return err
 	}
+	tools, err := toolsValue(sn.Tools)
+	if err != nil {
+		return err
+	}
 	v := []any{
 		sn.ID, sn.Owner, sn.Name, sn.SandboxID, sn.ParentID, sn.Template, sn.Digest, sn.Driver, sn.CPU, sn.MemoryMB, sn.DiskMB, sn.PIDs,
-		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), network,
+		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), network, tools,
 	}
 	if _, err := s.write.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES ("+marks(len(v))+")", v...); err != nil {
 		return fmt.Errorf("adding snapshot %s: %w", sn.ID, err)
@@ -120,10 +127,11 @@ func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 		sn      Snapshot
 		meta    string
 		network string
+		tools   string
 		created int64
 	)
 	err := scan(&sn.ID, &sn.Owner, &sn.Name, &sn.SandboxID, &sn.ParentID, &sn.Template, &sn.Digest, &sn.Driver, &sn.CPU, &sn.MemoryMB,
-		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &network)
+		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &network, &tools)
 	if err != nil {
 		return sn, err
 	}
@@ -131,6 +139,9 @@ func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 		return sn, fmt.Errorf("metadata of %s: %w", sn.ID, err)
 	}
 	sn.CreatedAt = fromMillis(created)
-	sn.Network, err = scanNetwork(network, sn.ID)
+	if sn.Network, err = scanNetwork(network, sn.ID); err != nil {
+		return sn, err
+	}
+	sn.Tools, err = scanTools(tools, sn.ID)
 	return sn, err
 }

@@ -138,7 +138,7 @@ func (c *Context) loop() {
 
 // run runs one cell to its end.
 func (c *Context) run(k *interp, ex *Execution) {
-	ex.late = c.keepLate
+	ex.late, ex.stopped = c.keepLate, func() { c.m.interrupted(k) }
 	c.mu.Lock()
 	note := ""
 	if c.lost != "" {
@@ -303,6 +303,7 @@ func (c *Context) Interrupt() {
 	if ex != nil && k != nil {
 		ex.askInterrupt()
 		k.interrupt(ex.ID)
+		c.m.interrupted(k)
 	}
 }
 

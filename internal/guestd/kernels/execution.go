@@ -35,13 +35,15 @@ type Execution struct {
 	digest  [sha256.Size]byte
 	timeout time.Duration
 	late    func(b []byte) // gets what is written before its beginning and after its end
+	stopped func()         // ends what it has called outside of the sandbox, when it was interrupted
 
 	mu          sync.Mutex
 	count       int
 	begun       bool
 	end         *frame // the interpreter's last word on it
 	over        bool
-	interrupted bool          // somebody asked for it
+	interrupted bool // somebody asked for it
+	watch       *deadline.Watch
 	settled     chan struct{} // closed when the interpreter has ended the cell, or is gone
 }
 
@@ -133,6 +135,9 @@ type outcome struct {
 // supervise waits for the end of the running cell and sees to it that it comes.
 func (ex *Execution) supervise(k *interp, clock deadline.Clock) outcome {
 	watch := deadline.Start(clock)
+	ex.mu.Lock()
+	ex.watch = watch
+	ex.mu.Unlock()
 	var o outcome
 	if watch.Wait(ex.timeout, ex.settled) {
 		o.late = true
@@ -142,7 +147,7 @@ func (ex *Execution) supervise(k *interp, clock deadline.Clock) outcome {
 			act  func()
 			wait time.Duration
 		}{
-			{stepInterrupt, func() { k.interrupt(ex.ID) }, afterInterrupt},
+			{stepInterrupt, func() { k.interrupt(ex.ID); ex.stopped() }, afterInterrupt},
 			{stepTerminate, func() { k.signal(syscall.SIGTERM) }, afterTerminate},
 			{stepKill, func() { k.kill("") }, afterKill},
 		} {

@@ -58,6 +58,12 @@ type Config struct {
 	Reaper    *child.Reaper
 	Clock     deadline.Clock
 	Env       func(child.User, map[string]string) map[string]string
+	// ToolSocket is where interpreters find what they can call outside of the
+	// sandbox, "" for nowhere.
+	ToolSocket string
+	// Interrupted is told the session of an interpreter whose cell was interrupted.
+	// It may be nil.
+	Interrupted func(session int)
 }
 
 // Limits are those of the sandbox that the interpreters live in.

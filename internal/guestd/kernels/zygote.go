@@ -110,6 +110,7 @@ func startZygote(cfg Config, req guestapi.WarmRequest) (*zygote, error) {
 	env := cfg.Env(child.Root, map[string]string{
 		"PANDASTACK_IMPORTS": string(imports),
 		"PANDASTACK_WARMUP":  req.Warmup,
+		"PANDASTACK_TOOLS":   cfg.ToolSocket,
 	})
 	list := make([]string, 0, len(env))
 	for k, v := range env {

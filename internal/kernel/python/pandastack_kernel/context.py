@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import carrying, libraries, openmp, randomness, warmup
+from . import carrying, libraries, openmp, randomness, toolbox, warmup
 from .display import Outbox, note
 from .interrupts import Interrupts
 from .link import Link, encode, high_descriptor
@@ -107,7 +107,7 @@ class Context:
         A process in between makes them and ends, so that they are the agent's children, not the user's.
         """
         descriptors = self._link.take_descriptors()
-        refused, warnings = carrying.survey(self._link.own_sockets().union(descriptors))
+        refused, warnings = carrying.survey(self._link.own_sockets().union(descriptors, toolbox.own_sockets()))
         if len(descriptors) != 4 * count:
             refused = f"{len(descriptors)} descriptors came for {count} copies"
         if refused:

@@ -36,8 +36,10 @@ class Zygote:
 
     def warm_up(self) -> dict[str, Any]:
         """Import everything, build the shell, and return the `ready` message."""
-        from . import warmup
+        from . import toolbox, warmup
         from .context import Context
+
+        toolbox.install(os.environ.pop("PANDASTACK_TOOLS", ""))
 
         wanted = json.loads(os.environ.pop("PANDASTACK_IMPORTS", "") or json.dumps(warmup.DEFAULT_IMPORTS))
         code = os.environ.pop("PANDASTACK_WARMUP", "")

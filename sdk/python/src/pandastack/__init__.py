@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._functions import MCPServer, OpenAPI, tool
 from ._sync.agent import Agent, AgentRun
 from ._sync.client import Client
 from ._sync.commands import Commands, Process
@@ -43,6 +44,7 @@ from .execution import Execution, Result
 from .records import (
     AgentEvent,
     AgentInfo,
+    Approval,
     Candidate,
     ContextInfo,
     Copied,
@@ -62,6 +64,8 @@ from .records import (
     SnapshotID,
     TemplateInfo,
     Token,
+    ToolCall,
+    ToolInfo,
     Usage,
     WriteResult,
 )
@@ -99,6 +103,7 @@ __all__ = [
     "AgentEvent",
     "AgentInfo",
     "AgentRun",
+    "Approval",
     "AsyncAgent",
     "AsyncAgentRun",
     "AsyncClient",
@@ -132,9 +137,11 @@ __all__ = [
     "LifeEvent",
     "Lifecycle",
     "LimitHits",
+    "MCPServer",
     "Metrics",
     "NetworkEvent",
     "NetworkInfo",
+    "OpenAPI",
     "Outcome",
     "Port",
     "NotFoundError",
@@ -152,9 +159,12 @@ __all__ = [
     "TemplateInfo",
     "Terminal",
     "Token",
+    "ToolCall",
+    "ToolInfo",
     "Usage",
     "WriteResult",
     "__version__",
+    "tool",
 ]
 
 

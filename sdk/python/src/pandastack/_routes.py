@@ -48,6 +48,7 @@ def create_sandbox(
     pids: Optional[int],
     network: Any,
     secrets: Any,
+    tools: Any,
     volumes: Any,
     reseed: bool,
     idempotency_key: Optional[str],
@@ -57,6 +58,8 @@ def create_sandbox(
         body["network"] = check.mapping("network", network)
     if secrets is not None:
         body["secrets"] = check.mapping("secrets", secrets)
+    if tools is not None:
+        body["tools"] = check.mapping("tools", tools)
     if from_snapshot is not None:
         body["from_snapshot"] = check.text("from_snapshot", from_snapshot)
     else:
@@ -225,6 +228,41 @@ def network_log(sandbox_id: str, tail: int, follow: bool) -> Request:
         read_seconds=seconds,
         repeatable=True,
     )
+
+
+def list_tools(sandbox_id: str) -> Request:
+    return Request("GET", _sandbox(sandbox_id, "/tools"), repeatable=True)
+
+
+def put_tools(sandbox_id: str, tools: Dict[str, Any]) -> Request:
+    return Request("PUT", _sandbox(sandbox_id, "/tools"), body=tools, read_seconds=CREATE_SECONDS, repeatable=True)
+
+
+def tool_calls(sandbox_id: str, limit: int) -> Request:
+    query = [("limit", str(check.whole("limit", limit, least=0)))]
+    return Request("GET", _sandbox(sandbox_id, "/tools/calls"), query=query, repeatable=True)
+
+
+def connect_tools(sandbox_id: str) -> str:
+    return _sandbox(sandbox_id, "/tools/connect")
+
+
+def connect_agent(run_id: str) -> str:
+    return f"/agents/{segment(check.text('id', run_id))}/connect"
+
+
+def list_approvals(sandbox_id: Optional[str], agent_id: Optional[str], status: Optional[str]) -> Request:
+    query = [(n, check.text(n, v)) for n, v in (("sandbox_id", sandbox_id), ("agent_id", agent_id), ("status", status)) if v is not None]
+    return Request("GET", "/approvals", query=query, repeatable=True)
+
+
+def get_approval(id: str) -> Request:
+    return Request("GET", f"/approvals/{segment(check.text('id', id))}", repeatable=True)
+
+
+def decide_approval(id: str, approve: bool, reason: str) -> Request:
+    body = {"approve": check.flag("approve", approve), "reason": check.text("reason", reason, empty=True)}
+    return Request("POST", f"/approvals/{segment(check.text('id', id))}", body=body)
 
 
 def list_secrets() -> Request:

@@ -696,6 +696,135 @@ class NetworkInfo:
 
 
 @dataclass(frozen=True)
+class ToolInfo:
+    """A function outside of a sandbox that Python inside can call.
+
+    Attributes:
+        name: "function" or "namespace.function". signature: its Python. description: what it does.
+        source: "function" (of a program that is connected), "http" or "mcp".
+        parameters: JSON schema of its arguments, None when it takes none.
+        risky: it changes what cannot be changed back, as far as is known.
+        connected: it can be reached now, as far as is known.
+    """
+
+    name: str
+    source: str
+    description: str
+    signature: str
+    parameters: Optional[Dict[str, Any]]
+    risky: bool
+    connected: bool
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "ToolInfo":
+        return ToolInfo(
+            name=body["name"],
+            source=body.get("source") or "",
+            description=body.get("description") or "",
+            signature=body.get("signature") or "",
+            parameters=body.get("parameters"),
+            risky=bool(body.get("risky")),
+            connected=bool(body.get("connected")),
+        )
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A line of the log of calls.
+
+    Attributes:
+        tool: that was called. kind: "ok", or how it failed, as `ToolError.kind` inside. why: words for that.
+        time: when, an aware datetime. duration_ms: how long. bytes: of the result.
+        context_id, execution_id: where the call came from, as the sandbox says.
+        rule: what decided that it was carried out or not. by: the key of who was asked.
+        raw: the whole line as it came.
+    """
+
+    id: str
+    sandbox_id: str
+    tool: str
+    kind: str
+    time: Optional[datetime]
+    duration_ms: float
+    bytes: int
+    context_id: Optional[str]
+    execution_id: Optional[str]
+    rule: str
+    by: Optional[str]
+    why: Optional[str]
+    raw: Dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "ToolCall":
+        return ToolCall(
+            id=body.get("id") or "",
+            sandbox_id=body.get("sandbox_id") or "",
+            tool=body.get("tool") or "",
+            kind=body.get("kind") or "",
+            time=_time(body.get("time")),
+            duration_ms=body.get("duration_ms") or 0.0,
+            bytes=body.get("bytes") or 0,
+            context_id=body.get("context_id"),
+            execution_id=body.get("execution_id"),
+            rule=body.get("rule") or "",
+            by=body.get("by"),
+            why=body.get("why"),
+            raw=dict(body),
+        )
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A call that waits for somebody's decision, or had one.
+
+    Attributes:
+        tool, arguments: what is to be called. host: that it reaches, None when that is not known.
+        advice: what reading the cell noticed. rule: why somebody is asked.
+        status: "pending", "approved", "denied", "expired" or "cancelled". reason, by, decided_at: of the decision.
+        expires_at: when it is denied by itself. created_at: when it was asked. Aware datetimes.
+        sandbox_id, agent_id, context_id, execution_id: where the call comes from.
+    """
+
+    id: str
+    sandbox_id: str
+    tool: str
+    arguments: Any
+    status: str
+    rule: str
+    agent_id: Optional[str] = None
+    context_id: Optional[str] = None
+    execution_id: Optional[str] = None
+    host: Optional[str] = None
+    advice: List[Dict[str, Any]] = field(default_factory=list)
+    reason: Optional[str] = None
+    by: Optional[str] = None
+    created_at: Optional[datetime] = None
+    expires_at: Optional[datetime] = None
+    decided_at: Optional[datetime] = None
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "Approval":
+        return Approval(
+            id=body["id"],
+            sandbox_id=body.get("sandbox_id") or "",
+            tool=body.get("tool") or "",
+            arguments=body.get("arguments"),
+            status=body.get("status") or "",
+            rule=body.get("rule") or "",
+            agent_id=body.get("agent_id"),
+            context_id=body.get("context_id"),
+            execution_id=body.get("execution_id"),
+            host=body.get("host"),
+            advice=list(body.get("advice") or []),
+            reason=body.get("reason"),
+            by=body.get("by"),
+            created_at=_time(body.get("created_at")),
+            expires_at=_time(body.get("expires_at")),
+            decided_at=_time(body.get("decided_at")),
+        )
+
+
+@dataclass(frozen=True)
 class NetworkEvent:
     """One decision about what a sandbox tried to reach.
 

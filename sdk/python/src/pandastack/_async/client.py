@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Mapping, Optional
 
 from .. import _checks as check
 from .. import _routes as routes
@@ -16,6 +16,9 @@ from ..errors import APIConnectionError, CapacityError, NotFoundError, Pandastac
 from ..events import Event, EventDecoder
 from ..records import LifeEvent, SandboxInfo, SnapshotID, TemplateInfo, Token
 from .transport import AsyncStreamResponse, AsyncTransport, shared, sleep
+
+if TYPE_CHECKING:
+    from .tools import AsyncApprovals
 
 
 class AsyncClient:
@@ -51,6 +54,7 @@ class AsyncClient:
         self.tokens = AsyncTokens(self)
         self.snapshots = AsyncSnapshots(self)
         self.secrets = AsyncSecrets(self)
+        self.approvals = _approvals(self)
 
     @property
     def api_url(self) -> str:
@@ -481,3 +485,9 @@ class AsyncSecrets:
             NotFoundError: there is none.
         """
         await self._client._send(routes.delete_secret(name))
+
+
+def _approvals(client: AsyncClient) -> "AsyncApprovals":
+    from .tools import AsyncApprovals  # which needs this module
+
+    return AsyncApprovals(client)

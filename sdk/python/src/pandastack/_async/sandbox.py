@@ -7,6 +7,7 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Sequence,
 
 from .. import _checks as check
 from .. import _routes as routes
+from .._functions import Toolset
 from .._request import Upload
 from ..errors import NotFoundError
 from ..execution import Execution, Result
@@ -31,6 +32,7 @@ from .explore import explore
 from .filesystem import AsyncFilesystem
 from .network import AsyncNetwork
 from .pty import AsyncPty
+from .tools import AsyncTools
 
 DEFAULT_CONTEXT = "default"
 
@@ -47,6 +49,7 @@ class AsyncSandbox:
         commands: its commands.
         network: what it may reach, and what it tried.
         pty: its terminals.
+        tools: the functions outside that Python in it can call.
     """
 
     def __init__(self, client: AsyncClient, info: SandboxInfo) -> None:
@@ -56,6 +59,7 @@ class AsyncSandbox:
         self.commands = AsyncCommands(client, info.id)
         self.network = AsyncNetwork(client, info.id)
         self.pty = AsyncPty(client, info.id)
+        self.tools = AsyncTools(client, info.id)
 
     @classmethod
     async def create(
@@ -74,6 +78,8 @@ class AsyncSandbox:
         pids: Optional[int] = None,
         network: Any = None,
         secrets: Any = None,
+        tools: Any = None,
+        tool_policy: Any = None,
         volumes: Any = None,
         reseed: bool = True,
         idempotency_key: Optional[str] = None,
@@ -99,6 +105,12 @@ class AsyncSandbox:
             secrets: headers that are added to requests on their way out, by host, so that they never enter the sandbox:
                 ``{"api.example.com": {"header": "Authorization", "value": "Bearer …"}}``, or "ref" for one that
                 `client.secrets` keeps.
+            tools: what Python in it calls as ``from tools import …``: a list of functions of this program (their schema is
+                made of type hints and docstring; a mapping puts some into a namespace), `OpenAPI`, `MCPServer`, and names
+                of tools that the server's settings declare. Functions are called here, in threads of their own, as long
+                as this program lives and until `kill`.
+            tool_policy: which calls are carried out: ``{"approve": "never" | "risky" | "always", "rules": [{"tool":
+                "crm.delete_*", "action": "allow" | "ask" | "deny"}], "timeout_seconds", "rate", "max_calls", "expire_seconds"}``.
             volumes: handed to the server as it is; one that can't do it answers 501.
             reseed: make random state new; False keeps what the template had.
             idempotency_key: for 24 hours the same key with the same options stands for the same sandbox. Default: a new
@@ -128,6 +140,8 @@ class AsyncSandbox:
             pids=pids,
             network=network,
             secrets=secrets,
+            tools=tools,
+            tool_policy=tool_policy,
             volumes=volumes,
             reseed=reseed,
             idempotency_key=idempotency_key,
@@ -148,13 +162,25 @@ class AsyncSandbox:
                 "pids",
                 "network",
                 "secrets",
+                "tools",
+                "tool_policy",
                 "volumes",
                 "idempotency_key",
             )
         )
         defaults.update(persistent=False, reseed=True)
-        request = routes.create_sandbox(template=template, **{**defaults, **options})
-        return cls(client, SandboxInfo.from_wire((await client._send(request)).object()))
+        options = {**defaults, **options}
+        tools, policy = options.pop("tools"), options.pop("tool_policy")
+        given = Toolset(tools or [], policy) if tools is not None or policy is not None else None
+        request = routes.create_sandbox(template=template, tools=given.wire if given else None, **options)
+        made = cls(client, SandboxInfo.from_wire((await client._send(request)).object()))
+        if given and given.functions:
+            try:
+                await made.tools._connect(given.functions)
+            except BaseException:
+                await made.kill()
+                raise
+        return made
 
     @classmethod
     async def get(cls, id: str, *, api_url: Optional[str] = None, api_key: Optional[str] = None) -> "AsyncSandbox":
@@ -343,6 +369,7 @@ class AsyncSandbox:
 
     async def kill(self) -> None:
         """Ends the sandbox and all in it. Does nothing when it is gone."""
+        self.tools.close()
         try:
             await self._client._send(routes.kill_sandbox(self.id))
         except NotFoundError:
@@ -565,7 +592,9 @@ class AsyncSandbox:
                 child = {"id": child}
             # What the answer leaves out is as in the parent; addresses and times are the child's own.
             known = {"template": self.template, "status": "running", "metadata": dict(self.metadata), **child}
-            made.append(type(self)(self._client, SandboxInfo.from_wire(known)))
+            copy = type(self)(self._client, SandboxInfo.from_wire(known))
+            await copy.tools._connect(self.tools._functions)  # its calls are its own
+            made.append(copy)
         return made
 
     # Ways in and what it says

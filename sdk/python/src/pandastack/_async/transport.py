@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional
 
@@ -142,6 +143,16 @@ async def _pieces_of(source: Source) -> AsyncIterator[bytes]:
 
 
 sleep = asyncio.sleep
+
+
+async def settled(future: "Future[Any]") -> Any:
+    """Waits for what another thread does."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def current_loop() -> Optional[asyncio.AbstractEventLoop]:
+    """The loop in which coroutines of the user's run."""
+    return asyncio.get_running_loop()
 
 
 async def write_piece(file: Any, piece: bytes) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, List, Mapping, Optional
 
 from .. import _checks as check
 from .. import _routes as routes
@@ -17,6 +17,9 @@ from ..errors import APIConnectionError, CapacityError, NotFoundError, Pandastac
 from ..events import Event, EventDecoder
 from ..records import LifeEvent, SandboxInfo, SnapshotID, TemplateInfo, Token
 from .transport import StreamResponse, Transport, shared, sleep
+
+if TYPE_CHECKING:
+    from .tools import Approvals
 
 
 class Client:
@@ -52,6 +55,7 @@ class Client:
         self.tokens = Tokens(self)
         self.snapshots = Snapshots(self)
         self.secrets = Secrets(self)
+        self.approvals = _approvals(self)
 
     @property
     def api_url(self) -> str:
@@ -482,3 +486,9 @@ class Secrets:
             NotFoundError: there is none.
         """
         self._client._send(routes.delete_secret(name))
+
+
+def _approvals(client: Client) -> "Approvals":
+    from .tools import Approvals  # which needs this module
+
+    return Approvals(client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
@@ -126,6 +126,16 @@ def _pieces_of(source: Source) -> Iterator[bytes]:
 
 
 sleep = time.sleep
+
+
+def settled(future: "Future[Any]") -> Any:
+    """Waits for what another thread does."""
+    return future.result()
+
+
+def current_loop() -> None:
+    """There is none: coroutines of the user's run in a loop of the connection's own."""
+    return None
 
 
 def write_piece(file: Any, piece: bytes) -> None:

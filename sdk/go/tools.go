@@ -1,0 +1,189 @@
+package pandastack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"github.com/pandastack/pandastack/api"
+)
+
+// Tools lists the functions outside that Python in the sandbox can call. They
+// are given at create, in CreateOptions.Tools.
+func (s *Sandbox) Tools(ctx context.Context) (api.ToolList, error) {
+	var l api.ToolList
+	return l, s.client.call(ctx, http.MethodGet, s.path+"/tools", nil, nil, &l)
+}
+
+// SetTools gives the sandbox other tools, also while it runs. Calls in progress
+// go on as they began.
+func (s *Sandbox) SetTools(ctx context.Context, t api.Tools) (api.ToolList, error) {
+	var l api.ToolList
+	return l, s.client.call(ctx, http.MethodPut, s.path+"/tools", nil, t, &l)
+}
+
+// ToolCalls gives the last calls, the newest last; limit 0: a hundred of them.
+func (s *Sandbox) ToolCalls(ctx context.Context, limit int) ([]api.ToolCall, error) {
+	q := url.Values{}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	var l api.ToolCalls
+	return l.Calls, s.client.call(ctx, http.MethodGet, s.path+"/tools/calls", q, nil, &l)
+}
+
+// ApprovalFilter says which approvals are meant; empty fields are any.
+type ApprovalFilter struct {
+	SandboxID string
+	AgentID   string
+	Status    string // such as api.ApprovalPending
+}
+
+// Approvals lists calls of tools that wait for a decision, or had one, the
+// oldest first.
+func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) ([]api.Approval, error) {
+	q := url.Values{}
+	for name, v := range map[string]string{"sandbox_id": f.SandboxID, "agent_id": f.AgentID, "status": f.Status} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	var l api.Approvals
+	return l.Approvals, c.call(ctx, http.MethodGet, "/approvals", q, nil, &l)
+}
+
+// Approval gives one.
+func (c *Client) Approval(ctx context.Context, id string) (api.Approval, error) {
+	var a api.Approval
+	return a, c.call(ctx, http.MethodGet, "/approvals/"+url.PathEscape(id), nil, nil, &a)
+}
+
+// Decide lets a call that waits go on, or denies it. Of two decisions the first
+// counts; the error of the other one is a conflict.
+func (c *Client) Decide(ctx context.Context, id string, d api.Decision) (api.Approval, error) {
+	var a api.Approval
+	return a, c.call(ctx, http.MethodPost, "/approvals/"+url.PathEscape(id), nil, d, &a)
+}
+
+// ToolFunc carries out a call. What it gives is encoded as JSON. An error whose
+// type is *ToolError keeps its kind.
+type ToolFunc func(ctx context.Context, call api.ToolMessage) (any, error)
+
+// ToolError is a failure with a kind, as Python in the sandbox sees it.
+type ToolError api.ToolFailure
+
+func (e *ToolError) Error() string { return e.Message }
+
+// ServeTools has functions of this program called by the sandbox, by their
+// names in CreateOptions.Tools, until the context ends or the connection breaks.
+// ready, unless it is nil, is called when calls are taken.
+func (s *Sandbox) ServeTools(ctx context.Context, functions map[string]ToolFunc, ready func()) error {
+	return s.client.serveTools(ctx, s.path+"/tools/connect", functions, ready)
+}
+
+// ServeAgentTools is the same for an agent's run.
+func (c *Client) ServeAgentTools(ctx context.Context, run string, functions map[string]ToolFunc, ready func()) error {
+	return c.serveTools(ctx, "/agents/"+url.PathEscape(run)+"/connect", functions, ready)
+}
+
+func (c *Client) serveTools(ctx context.Context, path string, functions map[string]ToolFunc, ready func()) error {
+	header := http.Header{"User-Agent": {userAgent}}
+	if c.key != "" {
+		header.Set("Authorization", "Bearer "+c.key)
+	}
+	conn, res, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
+	if err != nil {
+		if res != nil && res.StatusCode >= 300 {
+			return readError(res)
+		}
+		return connectionError(ctx, c.root, err)
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(32 << 20)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &toolServer{conn: conn, functions: functions, running: map[string]context.CancelFunc{}}
+	defer t.work.Wait()
+	defer cancel()
+	for {
+		_, raw, err := conn.Read(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				_ = conn.Close(websocket.StatusNormalClosure, "")
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("pandastack: the connection for tools: %w", err)
+		}
+		var m api.ToolMessage
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("pandastack: a message that is none: %w", err)
+		}
+		if m.Type == "connected" && ready != nil {
+			ready()
+		}
+		t.hear(ctx, m)
+	}
+}
+
+type toolServer struct {
+	conn      *websocket.Conn
+	functions map[string]ToolFunc
+	work      sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[string]context.CancelFunc
+}
+
+func (t *toolServer) hear(ctx context.Context, m api.ToolMessage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch m.Type {
+	case "tool_cancel":
+		if cancel := t.running[m.CallID]; cancel != nil {
+			cancel()
+		}
+	case "tool_call":
+		ctx, cancel := context.WithCancel(ctx)
+		t.running[m.CallID] = cancel
+		t.work.Go(func() {
+			defer cancel()
+			t.answer(ctx, m)
+			t.mu.Lock()
+			delete(t.running, m.CallID)
+			t.mu.Unlock()
+		})
+	}
+}
+
+func (t *toolServer) answer(ctx context.Context, m api.ToolMessage) {
+	out := api.ToolResult{Type: "tool_result", CallID: m.CallID}
+	var value any
+	err := error(&ToolError{Kind: "not_found", Message: "this program has no function " + m.Tool})
+	if f := t.functions[m.Tool]; f != nil {
+		value, err = f(ctx, m)
+	}
+	if err == nil {
+		if out.Result, err = json.Marshal(value); err != nil {
+			err = &ToolError{Kind: "bad_result", Message: err.Error()}
+		}
+	}
+	if err != nil {
+		f := api.ToolFailure{Kind: "failed", Message: err.Error()}
+		var e *ToolError
+		if errors.As(err, &e) {
+			f = api.ToolFailure(*e)
+		}
+		out.Result, out.Error = nil, &f
+	}
+	raw, err := json.Marshal(out)
+	if err == nil && ctx.Err() == nil {
+		_ = t.conn.Write(ctx, websocket.MessageText, raw) // a connection that broke shows where it is read
+	}
+}
