@@ -98,4 +98,11 @@ class Daemon:
         return self.process.returncode
 
     def remove(self) -> None:
+        """End what a test that failed left running, for sandboxes outlive their daemon, and remove the folder."""
+        for proc in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{self.data}/".encode() in (proc / "cmdline").read_bytes():
+                    os.kill(int(proc.name), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended
         shutil.rmtree(self.dir, ignore_errors=True)
