@@ -606,6 +606,11 @@ class User:
 
     def see(self, box: Box) -> State:
         sb, logs, files = box.sandbox, set(), set()
+        deadline = time.monotonic() + SETTLE
+        while any(p.running for p in sb.commands.list()):  # a copy of a moment in which one ran goes on with it
+            if time.monotonic() > deadline:
+                raise Failure(f"a command in {box.name} does not end: {sb.commands.list()}")
+            time.sleep(0.05)
         for c in sb.contexts():
             done = c.run_code("print(*log)")
             if done.error or done.end != "ok":
