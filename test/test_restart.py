@@ -75,3 +75,23 @@ def test_a_second_daemon_on_the_same_data_is_refused(own_daemon: Daemon) -> None
                        env=own_daemon.env, capture_output=True, text=True, timeout=30)
     assert p.returncode != 0
     assert "another daemon" in p.stderr and "--data-dir" in p.stderr
+
+
+def test_kill_9_in_the_middle_of_a_snapshot(own_daemon: Daemon) -> None:
+    """The sandbox is being written down when the next daemon finds it, and must be let go on only after that."""
+    d = own_daemon
+    sb = Sandbox.create(template="code-interpreter", ttl_seconds=600, memory_mb=1024, api_url=d.url, api_key=d.key)
+    sb.run_code("import os\nkept = os.urandom(1 << 20) * 200\nsum(kept[::4096])")
+    for _ in range(3):
+        known = set(d.data.rglob("pages.img"))
+        t, _ = run_in_thread(lambda: sb.snapshot("halfway"))
+        deadline = time.monotonic() + 30
+        while not any(image.stat().st_size for image in set(d.data.rglob("pages.img")) - known):
+            assert t.is_alive() and time.monotonic() < deadline, "no image was begun"
+        d.kill9()
+        d.start()
+        t.join(90)
+        assert not t.is_alive(), "the caller never got an answer"
+        assert Sandbox.get(sb.id, api_url=d.url, api_key=d.key).status == "running"
+        assert sb.run_code("len(kept)").text == str(200 << 20)
+    sb.kill()

@@ -124,12 +124,12 @@ func (d *Driver) checkpoint(ctx context.Context, id, dir string) error {
 }
 
 // hold has the sentry hold a sandbox still or let it go on, and says whether
-// that changed anything.
+// that changed anything. A save that a daemon before this one asked for ends first.
 func (d *Driver) hold(ctx context.Context, b *box, still bool) (changed bool, err error) {
 	args := struct {
 		Still bool `json:"still"`
 	}{still}
-	err = d.controlFiles(ctx, pauseTimeout, b.ID, "Hold", args, &changed, nil)
+	err = d.controlFiles(ctx, checkpointTimeout+pauseTimeout, b.ID, "Hold", args, &changed, nil)
 	var older refusal
 	if errors.As(err, &older) {
 		return d.holdOlder(ctx, b, still)

@@ -218,7 +218,7 @@ var edits = []edit{
 	// Neither while memory is laid out in a file, nor while it is read back, is there garbage worth
 	// collecting: see added/boot.go.
 	{"runsc/boot/controller.go", "\ttimer := starttime.Timer(\"Restore\")\n", "\tdefer collectLater()()\n\ttimer := starttime.Timer(\"Restore\")\n"},
-	{"runsc/boot/controller.go", "\treturn cm.l.save(o)\n", "\tdefer collectLater()()\n\treturn cm.l.save(o)\n"},
+	{"runsc/boot/controller.go", "\treturn cm.l.save(o)\n", "\tholding.Lock()\n\tdefer holding.Unlock()\n\tdefer collectLater()()\n\treturn cm.l.save(o)\n"},
 	// While pages are loaded, no more of them are waited for than are needed: see added/mm.go.
 	{"pkg/sentry/mm/address_space.go", "setMapUnit(32 << 20)", "setMapUnit(loadUnit(mf, pseg, ar))"},
 	{"pkg/sentry/mm/pma.go",

@@ -5,6 +5,7 @@ package boot
 import (
 	"fmt"
 	garbage "runtime/debug"
+	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -134,8 +135,15 @@ type HoldArgs struct {
 	Still bool `json:"still"`
 }
 
+// holding is locked while the sandbox is saved, held still or let go on. The daemon
+// that asked for a save may have died since, and the next one asks for something
+// else: a sandbox that is let go on while it is saved does not survive it.
+var holding sync.Mutex
+
 // Hold holds the sandbox still or lets it go on, and says whether it was otherwise before.
 func (cm *containerManager) Hold(args *HoldArgs, changed *bool) error {
+	holding.Lock()
+	defer holding.Unlock()
 	if *changed = cm.l.k.IsPaused() != args.Still; !*changed {
 		return nil
 	}
