@@ -44,13 +44,12 @@ type NetworkState struct {
 // returns ErrNotFound.
 func (s *Store) NetworkState(ctx context.Context, id string) (NetworkState, error) {
 	var st NetworkState
-	var names string
-	err := s.read.QueryRowContext(ctx, "SELECT names, bytes FROM network_states WHERE id = ?", id).Scan(&names, &st.Bytes)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	err := s.read.QueryRowContext(ctx, "SELECT bytes FROM network_states WHERE id = ?", id).Scan(&st.Bytes)
+	if errors.Is(err, sql.ErrNoRows) {
 		return st, ErrNotFound
-	case err == nil:
-		err = json.Unmarshal([]byte(names), &st.Names)
+	}
+	if err == nil {
+		st.Names, err = s.networkNames(ctx, id)
 	}
 	if err != nil {
 		return st, fmt.Errorf("reading what the network of %s remembers: %w", id, err)
@@ -58,25 +57,60 @@ func (s *Store) NetworkState(ctx context.Context, id string) (NetworkState, erro
 	return st, nil
 }
 
-// KeepNetworkState writes it.
-func (s *Store) KeepNetworkState(ctx context.Context, id string, st NetworkState) error {
-	if st.Names == nil {
-		st.Names = []string{}
-	}
-	names, err := json.Marshal(st.Names)
-	if err == nil {
-		_, err = s.write.ExecContext(ctx, "INSERT OR REPLACE INTO network_states (id, names, bytes) VALUES (?, ?, ?)", id, string(names), st.Bytes)
-	}
+func (s *Store) networkNames(ctx context.Context, id string) ([]string, error) {
+	rows, err := s.read.QueryContext(ctx, "SELECT name FROM network_names WHERE id = ? ORDER BY place", id)
 	if err != nil {
-		return fmt.Errorf("keeping what the network of %s remembers: %w", id, err)
+		return nil, err
+	}
+	defer rows.Close()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+// KeepNetworkState writes it. Names that are kept already stay as they are: one
+// has its place for good.
+func (s *Store) KeepNetworkState(ctx context.Context, id string, st NetworkState) error {
+	if err := s.keepNetworkState(ctx, id, st); err != nil {
+		return fmt.Errorf("keeping what the network of %s remembers: %w", id, kind(err))
 	}
 	return nil
+}
+
+func (s *Store) keepNetworkState(ctx context.Context, id string, st NetworkState) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	var kept int
+	if err := tx.QueryRowContext(ctx, "SELECT coalesce(max(place) + 1, 0) FROM network_names WHERE id = ?", id).Scan(&kept); err != nil {
+		return err
+	}
+	for place := kept; place < len(st.Names); place++ {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO network_names (id, place, name) VALUES (?, ?, ?)", id, place, st.Names[place]); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO network_states (id, bytes) VALUES (?, ?)", id, st.Bytes); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // purgeNetworkStates forgets those of sandboxes and snapshots that are no more.
 func (s *Store) purgeNetworkStates(ctx context.Context) error {
 	_, err := s.write.ExecContext(ctx, `DELETE FROM network_states WHERE id NOT IN (SELECT id FROM snapshots)
 		AND id NOT IN (SELECT id FROM sandboxes WHERE state NOT IN ('deleted', 'failed'))`)
+	if err == nil {
+		_, err = s.write.ExecContext(ctx, "DELETE FROM network_names WHERE id NOT IN (SELECT id FROM network_states)")
+	}
 	if err != nil {
 		return fmt.Errorf("forgetting the networks of old sandboxes: %w", err)
 	}
