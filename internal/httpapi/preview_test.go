@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -30,7 +32,11 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	h.Add("Set-Cookie", "mine=1; Path=/; Domain=localhost")
 	h.Add("Set-Cookie", "pandastack_preview=forged")
 	h.Set("Strict-Transport-Security", "max-age=1")
+	h.Set("Clear-Site-Data", `"cookies"`)
 	h.Set("X-Request-Id", "of the sandbox")
+	if r.URL.Path == "/early" {
+		w.WriteHeader(http.StatusEarlyHints) // with all of that
+	}
 	if r.URL.Path == "/away" {
 		http.Redirect(w, r, "/there", http.StatusFound)
 		return
@@ -144,17 +150,20 @@ func TestPreviewPassesOnNoSecrets(t *testing.T) {
 	// The test's keys are workspaces: this one is a key as they really are, of another.
 	link := p.link(`{"port":8000}`)
 	for name, req := range map[string][]string{
-		"by its name": {p.name(8000), "/x?a=1&pandastack_token=" + link.Token + "&b=" + aKey},
-		"by the link": {"", "/v1/p/" + link.Token + "/x?a=1&b=" + aKey},
+		"by its name": {p.name(8000), "/x?a=1&pandastack%5Ftoken=" + link.Token + "&pandastack_token=" + link.Token + "&b=" + aKey + "&c=%70ds_" + aKey[4:]},
+		"by the link": {"", "/v1/p/" + link.Token + "/x?a=1&b=" + aKey + "&back=%2Fv1%2Fp%2F" + link.Token},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := p.echoed(p.ask(req[0], "POST", req[1], strings.NewReader("body"),
 				"Cookie", "session=s; pandastack_preview="+link.Token+"; k="+aKey, "Cookie", "PandaStack_Preview=x; other=o",
-				"X-Api-Key", aKey, "X-Mine", "kept", "Authorization", "Basic bWluZQ==", "Referer", "http://x.example/?pandastack_token=abc",
+				"X-Api-Key", aKey, "X-Mine", "kept", "Authorization", "Basic bWluZQ==", "Referer", p.url+"/v1/p/"+link.Token+"/page", "X-Original-URI", "/v1/p/"+link.Token+"/x", "X-Page", "http://x.example/?pandastack_token=abc",
 				"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Proto", "https", "X-Forwarded-Prefix", "/forged", "Forwarded", "for=6.6.6.6"))
 			all := fmt.Sprint(e)
 			if strings.Contains(all, "pds_") || strings.Contains(all, link.Token) || strings.Contains(strings.ToLower(all), "pandastack_") {
 				t.Errorf("a secret came through: %s", all)
+			}
+			if e.Header.Get("Referer") != p.url+"/" {
+				t.Errorf("the referer is %q", e.Header.Get("Referer"))
 			}
 			if e.URI != "/x?a=1" || e.Body != "body" || e.Method != "POST" || e.Header.Get("X-Mine") != "kept" || e.Header.Get("Cookie") != "session=s; other=o" {
 				t.Errorf("%+v", e)
@@ -180,8 +189,22 @@ func TestPreviewTamesAnswers(t *testing.T) {
 	if got := res.Header.Values("Set-Cookie"); len(got) != 1 || got[0] != "mine=1; Path=/" {
 		t.Errorf("cookies %q", got)
 	}
-	if h := res.Header; h.Get("Strict-Transport-Security") != "" || len(h.Values("X-Request-Id")) != 0 || h.Get("Content-Security-Policy") != "" {
+	if h := res.Header; h.Get("Strict-Transport-Security") != "" || h.Get("Clear-Site-Data") != "" || len(h.Values("X-Request-Id")) != 0 || h.Get("Content-Security-Policy") != "" {
 		t.Errorf("%v", h)
+	}
+	var early []string
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+		early = append(early, fmt.Sprint(code, h))
+		return nil
+	}})
+	req, err := http.NewRequestWithContext(ctx, "GET", p.url+"/early", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = p.name(8000)
+	req.Header.Set("Cookie", "pandastack_preview="+link.Token)
+	if res, err := http.DefaultClient.Do(req); err != nil || res.StatusCode != 200 || len(early) > 0 {
+		t.Errorf("ahead of %v, %v came %q", res, err, early)
 	}
 	res = p.ask("", "GET", p.path+"/proxy/8000/", nil, "Authorization", "Bearer ann")
 	if got := res.Header.Values("Set-Cookie"); len(got) != 1 || got[0] != "mine=1; Path="+p.path+"/proxy/8000/" {

@@ -3,6 +3,7 @@ package preview_test
 import (
 	"encoding/base64"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ func TestTokens(t *testing.T) {
 	got, err := s.Verify(token)
 	if err != nil || got.SandboxID != "sb-1" || got.Port != 80 || got.Owner != "ann" || got.Key != "pds_1" || len(got.Paths) != 1 || !got.ExpiresAt().Equal(now.Add(time.Minute)) {
 		t.Fatalf("%+v, %v", got, err)
+	}
+	if !preview.HoldsToken("http://x/v1/p/" + token + "/y") {
+		t.Errorf("%s is not known for a token in an address", token)
 	}
 	payload, sum, _ := strings.Cut(token, ".")
 	raw, _ := base64.RawURLEncoding.DecodeString(payload)
@@ -164,6 +168,49 @@ func FuzzAllowed(f *testing.F) {
 			if part == ".." || part == "." {
 				t.Errorf("%q is open", path)
 			}
+		}
+	})
+}
+
+// Whatever host is asked for, a name of a port is one, and stays the same.
+func FuzzParseHost(f *testing.F) {
+	for _, host := range []string{"80-sb-0123456789abcdef.localhost:8080", "80-SB-1.Preview.Example.", "80-sb-1.localhost.evil.example", "[::1]:80", "80-sb-1.localhost:8080:9", "080-sb-1.localhost"} {
+		f.Add(host)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		name, is := preview.ParseHost(host, "preview.example")
+		if !is {
+			return
+		}
+		lower := strings.ToLower(host)
+		if !strings.Contains(lower, ".localhost") && !strings.Contains(lower, ".preview.example") || name.Port < 1 || name.Port > 65535 {
+			t.Errorf("%q is %+v", host, name)
+		}
+		if again, is := preview.ParseHost(name.Host("localhost:1"), ""); !is || again != name {
+			t.Errorf("%q is %+v, and then %+v", host, name, again)
+		}
+	})
+}
+
+// Wherever a visit of a signed link leads on to, it is this server, and the token
+// is not there.
+func FuzzWithoutToken(f *testing.F) {
+	for _, target := range []string{
+		"/a?b=c&pandastack_token=x", "//evil.example?pandastack_token=x", "/\\evil.example?pandastack%5Ftoken=x", "/%2F/evil?a=1;pandastack_token=x&%70andastack_token=y", "/?pandastack_token", "/?=pandastack_token=",
+	} {
+		f.Add(target)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		u, err := url.ParseRequestURI(target)
+		if err != nil || u.Host != "" || u.Scheme != "" {
+			return
+		}
+		to, err := url.Parse(preview.WithoutToken(u))
+		if err != nil || to.Host != "" || to.Scheme != "" || strings.HasPrefix(to.EscapedPath(), "//") {
+			t.Fatalf("%q leads to %q, %v", target, preview.WithoutToken(u), err)
+		}
+		if to.Query().Get(preview.TokenParam) != "" {
+			t.Errorf("%q leads to %q, with the token", target, preview.WithoutToken(u))
 		}
 	})
 }

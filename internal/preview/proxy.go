@@ -64,8 +64,22 @@ func Pass(w http.ResponseWriter, r *http.Request, t Target) {
 		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { t.Fail(w, r, t.why(err)) },
 		ErrorLog:       slog.NewLogLogger(t.Log.Handler(), slog.LevelDebug),
 	}
-	p.ServeHTTP(w, r)
+	p.ServeHTTP(final{w}, r)
 }
+
+// final is an answer without those that a server sends ahead of it (1xx), which
+// nothing has tamed.
+type final struct{ http.ResponseWriter }
+
+// WriteHeader sends a status that is one.
+func (f final) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		f.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap is how package http finds what else the answer can do.
+func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // protocols are those of the server inside: HTTP/1.1, and HTTP/2 for what needs it.
 func protocols(r *http.Request) *http.Protocols {
@@ -147,7 +161,7 @@ func hide(h http.Header, authorization bool) {
 	for name, values := range h {
 		for i, v := range values {
 			switch {
-			case !auth.HoldsKey(v) && !strings.Contains(v, TokenParam+"="):
+			case !ours(v):
 			case name == "Referer":
 				values[i] = cleanReferer(v)
 			default:
@@ -157,14 +171,27 @@ func hide(h http.Header, authorization bool) {
 	}
 }
 
+// ours tells whether a key of ours or the token of a link is in a text, as it is
+// or as it stands in addresses.
+func ours(s string) bool {
+	for range 2 {
+		if auth.HoldsKey(s) || strings.Contains(s, TokenParam+"=") || tokenForm.MatchString(s) {
+			return true
+		}
+		plain, err := url.QueryUnescape(s)
+		if err != nil || plain == s {
+			break
+		}
+		s = plain
+	}
+	return false
+}
+
 // cleanQuery takes our token, and keys, out of a query and leaves the rest as it is.
 func cleanQuery(raw string) string {
-	if !strings.Contains(raw, TokenParam) && !auth.HoldsKey(raw) {
-		return raw
-	}
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {
-		if name, _, _ := strings.Cut(pair, "="); name != TokenParam && !auth.HoldsKey(pair) {
+		if !ours(pair) {
 			kept = append(kept, pair)
 		}
 	}
@@ -189,7 +216,8 @@ func cleanReferer(v string) string {
 // tame takes out of an answer what would reach beyond the port that it is from.
 func (t Target) tame(res *http.Response) error {
 	h := res.Header
-	for _, name := range []string{"X-Request-Id", "Strict-Transport-Security", "Alt-Svc", "Public-Key-Pins"} {
+	// Clear-Site-Data takes the cookies of all names below the same domain along.
+	for _, name := range []string{"X-Request-Id", "Strict-Transport-Security", "Alt-Svc", "Public-Key-Pins", "Clear-Site-Data"} {
 		h.Del(name)
 	}
 	t.cookies(h)
@@ -197,7 +225,7 @@ func (t Target) tame(res *http.Response) error {
 		return nil
 	}
 	// The page is at this server's own name. It must not act as that.
-	for _, name := range []string{"Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"} {
+	for _, name := range []string{"Service-Worker-Allowed", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"} {
 		h.Del(name)
 	}
 	h.Add("Content-Security-Policy", sandboxPage)

@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -23,6 +24,9 @@ const (
 )
 
 const maxToken = 8 << 10 // bytes
+
+// tokenForm is what a token looks like: {"s":" in base64, and a sum of 32 bytes.
+var tokenForm = regexp.MustCompile(`eyJzIjoi[0-9A-Za-z_-]+\.[0-9A-Za-z_-]{43}`)
 
 // Claims say what a link opens.
 type Claims struct {
