@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,9 +33,19 @@ func resident(t *testing.T, n *Namespace) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for { // nsenter has become sleep
-		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid)); string(name) == "sleep\n" {
-			return cmd.Process.Pid
+	until(t, "nsenter has become sleep", func() bool {
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
+		return string(name) == "sleep\n"
+	})
+	return cmd.Process.Pid
+}
+
+// until waits for what must come about.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: it never does", what)
 		}
 	}
 }
@@ -83,6 +94,9 @@ func TestNamespace(t *testing.T) {
 	if out, err := sent.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	if err := tap.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	for { // the kernel of the host says something of its own first
 		got, err := tap.Read(frame)
 		if err != nil {
@@ -127,9 +141,10 @@ func TestOpenOfNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for theirs := ours; theirs == ours; {
-		theirs, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
-	}
+	until(t, "unshare has a namespace of its own", func() bool {
+		theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
+		return err == nil && theirs != ours
+	})
 	if _, err := Open(cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}

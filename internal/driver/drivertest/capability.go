@@ -19,7 +19,7 @@ func snapshotter(t *testing.T, f *Fixture) driver.Snapshotter {
 	t.Helper()
 	s, ok := f.Driver.(driver.Snapshotter)
 	if !ok {
-		t.Skip("no Snapshotter")
+		f.lacks(t, "Snapshotter")
 	}
 	return s
 }
@@ -205,7 +205,7 @@ func testRetarget(t *testing.T, f *Fixture) {
 	re, ok := p.(driver.Retargeter)
 	if !ok {
 		_ = p.Discard(ctx)
-		t.Skip("no Retargeter")
+		f.lacks(t, "Retargeter")
 	}
 	inst, err := re.RestoreFrom(ctx, dir, "another-name", s.Limits)
 	if err != nil {
@@ -313,7 +313,7 @@ func testSleepAndWake(t *testing.T, f *Fixture) {
 func testPause(t *testing.T, f *Fixture) {
 	pauser, ok := f.Driver.(driver.Pauser)
 	if !ok {
-		t.Skip("no Pauser")
+		f.lacks(t, "Pauser")
 	}
 	ctx := context.Background()
 	sb := f.run(t)
@@ -358,7 +358,7 @@ func boot(t *testing.T, f *Fixture, change func(*driver.BootSpec)) (*sandbox, dr
 	t.Helper()
 	builder, ok := f.Driver.(driver.Builder)
 	if !ok || f.Boot == nil {
-		t.Skip("no Builder")
+		f.lacks(t, "Builder")
 	}
 	s := f.Boot(t)
 	spec, link := f.spec(t)

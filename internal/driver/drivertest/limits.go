@@ -16,7 +16,7 @@ func limiter(t *testing.T, f *Fixture) driver.Limiter {
 	t.Helper()
 	l, ok := f.Driver.(driver.Limiter)
 	if !ok {
-		t.Skip("no Limiter")
+		f.lacks(t, "Limiter")
 	}
 	return l
 }

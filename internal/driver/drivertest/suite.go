@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,10 @@ type Fixture struct {
 	// Boot gives the root filesystem and program of a sandbox without a
 	// snapshot. A factory leaves it nil when the driver is no driver.Builder.
 	Boot func(t *testing.T) driver.BootSpec
+
+	// Can names what its driver can besides, as package driver names it, so that
+	// nothing is left out because a driver has lost it.
+	Can []string
 
 	// Talks says that the program in the sandboxes is that in the folder guest,
 	// which dials the socket in LinkDir and does what it is told. Without it the
@@ -193,6 +198,15 @@ func (f *Fixture) exit(t *testing.T, sb *sandbox, code int) {
 		return
 	}
 	sb.guest.Tell(t, Call{Do: "exit", N: code})
+}
+
+// lacks leaves a test out of what its driver has no need to do.
+func (f *Fixture) lacks(t *testing.T, what string) {
+	t.Helper()
+	if slices.Contains(f.Can, what) {
+		t.Fatalf("this driver is to be a %s, and is none", what)
+	}
+	t.Skipf("no %s", what)
 }
 
 func (f *Fixture) talks(t *testing.T) {

@@ -14,6 +14,7 @@ func TestConformance(t *testing.T) {
 		return &drivertest.Fixture{
 			Driver: fake.New(h),
 			Spec:   driver.Spec{Snapshot: t.TempDir(), DiskMB: 64, Limits: driver.Limits{CPU: 1, MemoryMB: 256, PIDs: 100}},
+			Can:    []string{"Limiter", "Pauser", "Retargeter", "Snapshotter"},
 			Exit:   func(t *testing.T, id string, code int) { h.End(id, driver.Exit{Code: code, Reason: "exited"}) },
 			Kill: func(t *testing.T, id string) {
 				h.End(id, driver.Exit{Code: -1, Reason: "crashed", Detail: "killed by the test"})

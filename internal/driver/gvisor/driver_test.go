@@ -49,6 +49,7 @@ func newFixture(t *testing.T) *fixture {
 		Boot: func(t *testing.T) driver.BootSpec {
 			return driver.BootSpec{Spec: driver.Spec{Rootfs: makeRootfs(t, drivertest.Dir(t)), Programs: w.programs, DiskMB: diskMB}}
 		},
+		Can:   []string{"Builder", "Limiter", "Networker", "Pauser", "Retargeter", "Snapshotter"},
 		Talks: true,
 		Kill:  f.kill,
 		Reopen: func(t *testing.T) driver.Driver {
