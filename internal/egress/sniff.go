@@ -37,6 +37,9 @@ const holdTime = 300 * time.Millisecond
 // An error besides those of reading says that it is malformed.
 func sniff(conn net.Conn, spoken func() bool) (out sniffed, err error) {
 	strict := spoken == nil
+	if !strict { // who reads on must not run into a deadline of ours, at the end of what was sent neither
+		defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
+	}
 	buf := make([]byte, 0, 4<<10)
 	for {
 		if len(buf) == cap(buf) {
@@ -52,7 +55,6 @@ func sniff(conn net.Conn, spoken func() bool) (out sniffed, err error) {
 			return out, nil
 		case undecided && timedOut(readErr):
 			out.open = true
-			_ = conn.SetReadDeadline(time.Time{})
 			return out, nil
 		case undecided && readErr == nil:
 			_ = conn.SetReadDeadline(time.Now().Add(holdTime)) // not supported: it waits for more

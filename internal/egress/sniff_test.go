@@ -85,3 +85,35 @@ func TestSniffInPieces(t *testing.T) {
 		})
 	}
 }
+
+// However sniffing ends, no deadline of its own is left, which would cut off who
+// has said all and waits for the answer.
+func TestNoDeadlineIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent   string
+		spoken func() bool
+	}{"all of it is short": {"ping", not}, "the server has spoken": {"ping", func() bool { return true }}, "it is none": {"220 hello\r\n", not}} {
+		program, inside := net.Pipe()
+		last := &lastDeadline{Conn: inside}
+		go func() {
+			_, _ = io.WriteString(program, c.sent)
+			program.Close()
+		}()
+		if out, err := sniff(last, c.spoken); err != nil || out.kind != other || string(out.bytes) != c.sent {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+		if !last.at.IsZero() {
+			t.Errorf("%s: the deadline %s is left", name, last.at)
+		}
+	}
+}
+
+type lastDeadline struct {
+	net.Conn
+	at time.Time
+}
+
+func (l *lastDeadline) SetReadDeadline(at time.Time) error {
+	l.at = at
+	return l.Conn.SetReadDeadline(at)
+}
