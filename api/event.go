@@ -25,7 +25,7 @@ const (
 	LifeCellEnded        = "cell_ended"        // context_id, execution_id, end, duration_ms, state_survived, step: an end other than ok
 	LifeProcessTimeout   = "process_timeout"   // pid, duration_ms
 	LifeProcessOOM       = "process_oom"       // pid, duration_ms
-	LifeLimitHit         = "limit_hit"         // limit ("output", "contexts", "processes", or of the sandbox: "cpu", "memory_mb", "disk_mb", "pids", with hits, their number), detail
+	LifeLimitHit         = "limit_hit"         // limit ("output", "contexts", "processes", or of the sandbox: "cpu", "memory_mb", "disk_mb", "pids", "network.flows", "network.flow_rate", "network.bytes", "network.names", "network.questions", with hits, their number), detail
 	LifeLinkLost         = "link_lost"         // the agent inside is no longer connected
 	LifeLinkRestored     = "link_restored"     // and is again
 	LifeSuppressed       = "suppressed"        // count: events of this sandbox that came too fast to be kept

@@ -93,8 +93,10 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
+	own := &listening{}
+	own.add(ln)
 	conf := managerConfig(cfg, drv, st, events, counts, log)
-	nets, netLog, err := networks(cfg, st, master, ln.Addr(), counts, log)
+	nets, netLog, err := networks(cfg, st, master, own, events, counts, log)
 	if err != nil {
 		ln.Close()
 		return err
@@ -161,7 +163,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		return err
 	}
 
-	if err := serveMetrics(cfg.MetricsListen, page, log); err != nil {
+	if err := serveMetrics(cfg.MetricsListen, page, own, log); err != nil {
 		ln.Close()
 		return err
 	}

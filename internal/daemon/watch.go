@@ -14,7 +14,7 @@ import (
 
 // serveMetrics serves the page at an address of its own, to everybody, until
 // the process ends. Nothing is served when there is no address.
-func serveMetrics(addr string, page http.Handler, log *slog.Logger) error {
+func serveMetrics(addr string, page http.Handler, own *listening, log *slog.Logger) error {
 	if addr == "" {
 		return nil
 	}
@@ -22,6 +22,7 @@ func serveMetrics(addr string, page http.Handler, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	own.add(ln)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", page)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}

@@ -54,11 +54,11 @@ func (s *Sandbox) Admit(ctx context.Context, dst netip.AddrPort) (Flow, error) {
 	open := s.meter.open.Add(1)
 	switch {
 	case s.meter.spent():
-		return f.no(&refusal{reason: errBudget.Error()})
+		return f.no(&refusal{reason: errBudget.Error(), limit: limitBytes})
 	case open > s.meter.flows.Load():
-		return f.no(&refusal{reason: "too many connections at once"})
+		return f.no(&refusal{reason: TooMany, limit: limitFlows})
 	case !s.meter.starts.AllowN(s.engine.now(), 1):
-		return f.no(&refusal{reason: "too many connections a second"})
+		return f.no(&refusal{reason: "too many connections a second", limit: limitFlowRate})
 	case !known:
 		return f.no(&refusal{reason: "no name has that address here"})
 	}
@@ -147,7 +147,7 @@ func (f *flow) no(err error) (Flow, error) {
 		f.refused = r
 		return f, nil
 	}
-	f.a.refuse(r.rule, r.reason)
+	f.a.turnDown(r)
 	f.end()
 	return nil, r
 }
@@ -158,7 +158,7 @@ func (f *flow) cut(why string) { f.cancel(errors.New(why)) }
 // Close implements Flow.
 func (f *flow) Close() error {
 	if f.refused != nil {
-		f.a.refuse(f.refused.rule, f.refused.reason)
+		f.a.turnDown(f.refused)
 	}
 	f.a.fail(f.decision.rule, "the connection did not come about")
 	f.end()

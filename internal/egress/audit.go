@@ -84,8 +84,17 @@ func (a *attempt) refusedAt(r *refusal) {
 }
 
 func (a *attempt) refuse(r *rule, reason string) { a.end(api.NetworkRefused, r, reason) }
-func (a *attempt) fail(r *rule, reason string)   { a.end(api.NetworkFailed, r, reason) }
-func (a *attempt) allow(r *rule)                 { a.end(api.NetworkAllowed, r, "") }
+
+// turnDown ends a line with a refusal, and tells of the limit that is behind it.
+func (a *attempt) turnDown(r *refusal) {
+	a.refuse(r.rule, r.reason)
+	if r.limit != "" {
+		a.s.limited(r.limit, r.reason)
+	}
+}
+
+func (a *attempt) fail(r *rule, reason string) { a.end(api.NetworkFailed, r, reason) }
+func (a *attempt) allow(r *rule)               { a.end(api.NetworkAllowed, r, "") }
 
 func (a *attempt) end(verdict api.NetworkVerdict, r *rule, reason string) {
 	a.once.Do(func() {

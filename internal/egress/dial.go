@@ -47,6 +47,7 @@ type refusal struct {
 	rule   *rule
 	reason string     // also told inside, so without addresses that names have
 	addr   netip.Addr // that a name has, for the audit
+	limit  string     // that was met; "" where there is none
 }
 
 func (r *refusal) Error() string { return r.reason }
@@ -121,7 +122,7 @@ func (e *Engine) lookup(ctx context.Context, p *Policy, t target) ([]netip.Addr,
 func (e *Engine) permits(p *Policy, at netip.AddrPort) *refusal {
 	d := p.dial(at.Addr(), at.Port())
 	if !d.allowed {
-		return &refusal{d.rule, d.reason, at.Addr()}
+		return &refusal{rule: d.rule, reason: d.reason, addr: at.Addr()}
 	}
 	ofHost, err := e.ofHost(at.Addr())
 	if err != nil {
@@ -129,11 +130,11 @@ func (e *Engine) permits(p *Policy, at netip.AddrPort) *refusal {
 	}
 	for _, own := range e.opt.Own() {
 		if addr := own.Addr().Unmap(); own.Port() == at.Port() && (addr == at.Addr() || addr.IsUnspecified() && (ofHost || at.Addr().IsLoopback())) {
-			return &refusal{nil, "the sandboxes' own server is never reached from inside", at.Addr()}
+			return &refusal{reason: "the sandboxes' own server is never reached from inside", addr: at.Addr()}
 		}
 	}
 	if ofHost && !at.Addr().IsLoopback() && (d.rule == nil || !d.rule.prefix.IsSingleIP()) {
-		return &refusal{nil, "it is an address of the machine that runs the sandboxes: closed unless a rule names just it", at.Addr()}
+		return &refusal{reason: "it is an address of the machine that runs the sandboxes: closed unless a rule names just it", addr: at.Addr()}
 	}
 	return nil
 }

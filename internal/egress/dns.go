@@ -107,7 +107,7 @@ func (s *Sandbox) Resolve(_ context.Context, query []byte, _ bool) []byte {
 		return q.answer(code, 0, "", nil)
 	}
 	if !s.questions.AllowN(s.engine.now(), 1) {
-		a.refuse(nil, "too many questions")
+		a.turnDown(&refusal{reason: "too many questions", limit: limitQuestions})
 		return q.answer(dnsmessage.RCodeRefused, edeNotReady, "too many questions", nil)
 	}
 	name, err := onWire(q.q.Name.String())
@@ -128,7 +128,7 @@ func (s *Sandbox) Resolve(_ context.Context, query []byte, _ bool) []byte {
 	if t := q.q.Type; t == dnsmessage.TypeA || t == dnsmessage.TypeAAAA && s.engine.ipv6 {
 		addr, err := s.addresses.of(name)
 		if err != nil {
-			a.refuse(d.rule, err.Error())
+			a.turnDown(&refusal{rule: d.rule, reason: err.Error(), limit: limitNames})
 			return q.answer(dnsmessage.RCodeServerFailure, edeNotReady, err.Error(), nil)
 		}
 		body = &dnsmessage.AResource{A: addr.As4()}

@@ -48,6 +48,9 @@ type Options struct {
 	Secret func(ctx context.Context, workspace, ref string) (string, error)
 	// Audit takes the line of each decision. It must not wait.
 	Audit func(api.NetworkEvent)
+	// Limited is told of a limit that a sandbox has met, once a minute for each.
+	// It must not wait.
+	Limited func(Identity, Hit)
 	// IPv6 answers AAAA questions with made-up addresses, too: the stack has
 	// to carry IPv6.
 	IPv6 bool
@@ -84,6 +87,9 @@ func New(opt Options) *Engine {
 	if opt.Audit == nil {
 		opt.Audit = func(api.NetworkEvent) {}
 	}
+	if opt.Limited == nil {
+		opt.Limited = func(Identity, Hit) {}
+	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -116,6 +122,7 @@ type Sandbox struct {
 	meter     *meter
 	audit     *audit
 	questions *rate.Limiter
+	hits      hits
 
 	mu     sync.Mutex
 	closed bool
@@ -214,14 +221,16 @@ func (s *Sandbox) Close() error {
 }
 
 // Refused implements Gate.
-func (s *Sandbox) Refused(proto string, dst netip.AddrPort) {
+func (s *Sandbox) Refused(proto string, dst netip.AddrPort, why string) {
 	a := s.attempt(proto)
 	s.target(a, dst)
-	reason := "only TCP and DNS leave a sandbox"
-	if proto == "udp" && dst.Port() == 443 {
-		reason = "QUIC is refused, so that clients fall back to TCP"
+	switch {
+	case why == TooMany || why == TooManyOfAll:
+		s.limited(limitFlows, why)
+	case why == "" && proto == "udp" && dst.Port() == 443:
+		why = "QUIC is refused, so that clients fall back to TCP"
 	}
-	a.refuse(nil, reason)
+	a.refuse(nil, orElse(why, "only TCP and DNS leave a sandbox"))
 }
 
 // enter decides a flow and counts it in, unless the sandbox is closed. It gives

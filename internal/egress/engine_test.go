@@ -129,7 +129,13 @@ func TestThousandFlowsAtOnce(t *testing.T) {
 	for i, c := range conns {
 		_ = c.(*net.TCPConn).CloseWrite()
 		if got, want := received(c), fmt.Sprintf("got %q\n", fmt.Sprint(i)); got != want {
-			t.Fatalf("connection %d got %q", i, got)
+			var reasons []string
+			for _, e := range s.world.take() {
+				if e.Reason != "" {
+					reasons = append(reasons, e.Reason)
+				}
+			}
+			t.Fatalf("connection %d got %q; the audit says %q", i, got, reasons)
 		}
 		c.Close()
 	}
@@ -202,7 +208,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 	flood := func() {
 		for range 1000 {
-			s.Refused("udp", netip.MustParseAddrPort("8.8.8.8:53"))
+			s.Refused("udp", netip.MustParseAddrPort("8.8.8.8:53"), "")
 		}
 	}
 	flood()
@@ -210,7 +216,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		t.Errorf("%d lines of 1000 refusals", len(lines))
 	}
 	now = now.Add(time.Second)
-	s.Refused("udp", netip.MustParseAddrPort("8.8.8.8:53"))
+	s.Refused("udp", netip.MustParseAddrPort("8.8.8.8:53"), "")
 	if last := lines[len(lines)-1]; last.Suppressed != 1000-refusalsAtOnce {
 		t.Errorf("the next line counts %d", last.Suppressed)
 	}

@@ -56,6 +56,13 @@ func (f *flow) Serve(ctx context.Context, inside net.Conn) {
 		f.tell(conn, first.kind, r)
 		return
 	}
+	if first.kind == overHTTP2 {
+		if !f.s.meter.enterHTTP2() {
+			f.tell(conn, other, &refusal{reason: "too many HTTP/2 connections at once", limit: limitFlows})
+			return
+		}
+		defer f.s.meter.http2.Add(-1)
+	}
 	switch {
 	case first.kind == overTLS && f.opened:
 		f.openTLS(&replayed{conn, first.bytes})
@@ -149,7 +156,7 @@ func (f *flow) relay(conn *metered, p *pump, first sniffed) {
 	}
 	reason := ""
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		f.a.refuse(refused.rule, refused.reason)
+		f.a.turnDown(refused)
 		return
 	}
 	if err != nil {
@@ -170,7 +177,7 @@ func (f *flow) send(conn *metered, first sniffed) error {
 	if first.open {
 		from = &guarded{from, first.bytes}
 	}
-	if err := move(f.up, from); err != nil {
+	if err := f.s.meter.move(f.up, from); err != nil {
 		return err
 	}
 	_ = closeWrite(f.up) // the peer may have closed already
@@ -189,7 +196,7 @@ type pump struct {
 func startPump(f *flow, conn *metered) *pump {
 	p := &pump{up: f.up, ended: make(chan error, 1)}
 	go func() {
-		err := move(watched{conn, p}, f.up)
+		err := f.s.meter.move(watched{conn, p}, f.up)
 		p.mu.Lock()
 		held := p.held
 		p.mu.Unlock()
@@ -261,30 +268,9 @@ func (r fromInside) Read(b []byte) (int, error) {
 	return n, gone(err)
 }
 
-var chunks = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
-
-// move copies until the end, which is no error.
-func move(to io.Writer, from io.Reader) error {
-	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // it holds nothing else
-	defer chunks.Put(b)
-	for {
-		n, err := from.Read(*b)
-		if n > 0 {
-			if _, err := to.Write((*b)[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // exhausted cuts everything when the budget is used up.
 func (s *Sandbox) exhausted() {
+	s.limited(limitBytes, errBudget.Error())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for f := range s.live {

@@ -17,8 +17,9 @@ type Gate interface {
 	// answer). tcp says that it came over TCP, so the answer may be long.
 	Resolve(ctx context.Context, query []byte, tcp bool) []byte
 	// Refused notes a packet that the stack refused by itself (UDP that is not
-	// DNS, ICMP, other protocols, QUIC) for the audit.
-	Refused(proto string, dst netip.AddrPort)
+	// DNS, ICMP, other protocols, QUIC) for the audit. why is empty where the
+	// protocol says enough.
+	Refused(proto string, dst netip.AddrPort, why string)
 }
 
 // Flow is a connection that was admitted. Exactly one of its methods is called, once.

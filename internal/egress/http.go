@@ -37,12 +37,13 @@ func (f *flow) serveHTTP(conn net.Conn) {
 		h.scheme, accepted = "https", t
 		closed = t.NetConn().(*closing) //nolint:forcetypeassert // openTLS put it there
 	}
-	h.transport = f.transport(h.scheme)
+	h.transport = h.newTransport(h.scheme)
 	defer h.close()
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, ErrorLog: quiet,
 		BaseContext: func(net.Listener) context.Context { return f.ctx },
 		Protocols:   protocols(true, true), TLSConfig: &tls.Config{NextProtos: alpn},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frame, MaxReceiveBufferPerStream: upStream, MaxReceiveBufferPerConnection: upConn},
 	}
 	_ = srv.Serve(&one{conn: accepted, done: closed.done}) // its only error is that the connection ended
 	h.wait()
@@ -72,12 +73,25 @@ func (f *flow) openTLS(conn net.Conn) {
 		f.tell(conn, overTLS, err)
 		return
 	}
-	t := tls.Server(&closing{Conn: conn, done: make(chan struct{})}, &tls.Config{Certificates: []tls.Certificate{*leaf}, NextProtos: alpn, MinVersion: tls.VersionTLS12})
+	two, speaks := f.s.meter.enterHTTP2(), alpn
+	if !two {
+		speaks = alpn[1:]
+	}
+	leave := sync.OnceFunc(func() {
+		if two {
+			f.s.meter.http2.Add(-1)
+		}
+	})
+	defer leave()
+	t := tls.Server(&closing{Conn: conn, done: make(chan struct{})}, &tls.Config{Certificates: []tls.Certificate{*leaf}, NextProtos: speaks, MinVersion: tls.VersionTLS12})
 	ctx, cancel := context.WithTimeout(f.ctx, handshakeTime)
 	defer cancel()
 	if err := t.HandshakeContext(ctx); err != nil {
 		f.a.fail(f.decision.rule, "TLS is opened for this host, and the client did not go along: "+f.why(err))
 		return
+	}
+	if t.ConnectionState().NegotiatedProtocol != alpn[0] {
+		leave()
 	}
 	f.serveHTTP(t)
 }
@@ -88,6 +102,7 @@ type requests struct {
 	scheme    string
 	transport *http.Transport
 	clear     *http.Transport // HTTP/2 without TLS
+	windows   []int           // that its transports have
 	seen      atomic.Bool
 
 	mu      sync.Mutex
@@ -96,6 +111,9 @@ type requests struct {
 }
 
 func (h *requests) close() {
+	for _, n := range h.windows {
+		defer h.f.s.meter.giveWindow(n)
+	}
 	h.transport.CloseIdleConnections()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,6 +148,15 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := h.f
 	h.seen.Store(true)
 	a := f.s.attempt(h.scheme)
+	if !f.s.meter.enter(&f.s.meter.requests) {
+		a.about(f.a)
+		a.turnDown(&refusal{reason: "too many requests at once", limit: limitFlows})
+		panic(http.ErrAbortHandler) // an answer would wait for the sandbox as the others do
+	}
+	defer f.s.meter.requests.Add(-1)
+	if r.ProtoMajor == 2 { // what the sandbox does not take counts as in progress
+		defer func() { _ = http.NewResponseController(w).Flush() }()
+	}
 	a.about(f.a)
 	a.event.Method, a.event.Path = clip(r.Method, maxWord), withoutQuery(r.URL.EscapedPath())
 	if r.URL.Host != "" { // as proxies are asked
@@ -138,7 +165,7 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ask, ref := h.decide(r)
 	if ref != nil {
 		a.event.Status = http.StatusForbidden
-		a.refuse(ref.rule, ref.reason)
+		a.turnDown(ref)
 		h.refuse(w, ref)
 		return
 	}
@@ -155,7 +182,7 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var failure error
 	whole := false // a proxy panics when an answer breaks off
 	proxy := &httputil.ReverseProxy{
-		Transport: h.via(r), FlushInterval: -1, BufferPool: pool{}, ErrorLog: quiet,
+		Transport: h.via(r), FlushInterval: -1, BufferPool: f.s.meter, ErrorLog: quiet,
 		Rewrite: func(pr *httputil.ProxyRequest) { h.rewrite(pr, ask, a) },
 		ModifyResponse: func(res *http.Response) error {
 			a.event.Status = res.StatusCode
@@ -181,7 +208,7 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch refused := (*refusal)(nil); {
 		case errors.As(failure, &refused):
 			a.refusedAt(refused)
-			a.refuse(refused.rule, refused.reason)
+			a.turnDown(refused)
 		case failure != nil:
 			a.fail(ask.rule, f.why(failure))
 		case !whole:
@@ -207,7 +234,7 @@ func (h *requests) decide(r *http.Request) (out asked, no *refusal) {
 	f := h.f
 	p := f.s.policy.Load()
 	if !f.s.meter.starts.AllowN(f.s.engine.now(), 1) {
-		return out, &refusal{reason: "too many requests a second"}
+		return out, &refusal{reason: "too many requests a second", limit: limitFlowRate}
 	}
 	if r.Method == http.MethodConnect {
 		return out, &refusal{reason: "CONNECT is never passed on"}
@@ -231,6 +258,11 @@ func (h *requests) decide(r *http.Request) (out asked, no *refusal) {
 		out.secret = p.secrets[hostPort{f.t.name, f.t.port}]
 	}
 	if d.inspect {
+		for _, name := range overriding {
+			if r.Header.Get(name) != "" {
+				return out, &refusal{reason: "the header " + name + " could change what it asks for, and rules are about that"}
+			}
+		}
 		if unclear(r.URL) {
 			return out, &refusal{reason: "the path could be read in two ways, and rules name paths"}
 		}
@@ -249,6 +281,10 @@ func (h *requests) decide(r *http.Request) (out asked, no *refusal) {
 	}
 	return out, nil
 }
+
+// overriding are headers that make some servers take a request for one with
+// another method or path.
+var overriding = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri", "X-Original-Method"}
 
 // unclear says whether servers may disagree about what a path is.
 func unclear(u *url.URL) bool {
@@ -322,19 +358,27 @@ func (h *requests) via(r *http.Request) *http.Transport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.clear == nil {
-		h.clear = h.f.transport("http")
+		h.clear = h.newTransport("http")
 		h.clear.Protocols = protocols(false, true)
 	}
 	return h.clear
 }
 
+// newTransport makes a transport, with its part of the memory for what waits.
+func (h *requests) newTransport(scheme string) *http.Transport {
+	n := h.f.s.meter.window()
+	h.windows = append(h.windows, n)
+	return h.f.transport(scheme, n)
+}
+
 // transport carries the requests of one flow. Nothing is shared between flows,
 // so that each goes to what its name is at its own time.
-func (f *flow) transport(scheme string) *http.Transport {
+func (f *flow) transport(scheme string, window int) *http.Transport {
 	t := &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return f.handOut(ctx) },
 		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxConns, DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
 		ForceAttemptHTTP2: scheme == "https",
+		HTTP2:             &http.HTTP2Config{MaxReadFrameSize: frame, MaxReceiveBufferPerStream: window, MaxReceiveBufferPerConnection: window, StrictMaxConcurrentRequests: true},
 		TLSClientConfig:   &tls.Config{RootCAs: f.s.engine.opt.Roots, ServerName: f.t.name, MinVersion: tls.VersionTLS12},
 	}
 	if scheme == "http" && f.up == nil {
@@ -346,7 +390,7 @@ func (f *flow) transport(scheme string) *http.Transport {
 				if _, err := f.s.engine.lookup(ctx, f.s.policy.Load(), f.t); err != nil && !errors.As(err, &unknown) {
 					return nil, err
 				}
-				return f.s.engine.opt.Dial(ctx, network, address)
+				return f.s.oneMore(func() (net.Conn, error) { return f.s.engine.opt.Dial(ctx, network, address) })
 			}
 		}
 	}
@@ -363,14 +407,43 @@ func (f *flow) handOut(ctx context.Context) (net.Conn, error) {
 	if fresh {
 		return f.up, nil
 	}
-	conn, at, err := f.s.engine.dial(ctx, f.s.policy.Load(), f.t)
+	return f.s.oneMore(func() (net.Conn, error) {
+		conn, at, err := f.s.engine.dial(ctx, f.s.policy.Load(), f.t)
+		if err != nil {
+			return nil, err
+		}
+		f.upMu.Lock()
+		f.at = at
+		f.upMu.Unlock()
+		return conn, nil
+	})
+}
+
+// oneMore counts a connection to a host that no connection of the sandbox was
+// admitted with, and makes it.
+func (s *Sandbox) oneMore(dial func() (net.Conn, error)) (net.Conn, error) {
+	if !s.meter.enter(&s.meter.more) {
+		return nil, &refusal{reason: "too many connections at once, for requests", limit: limitFlows}
+	}
+	conn, err := dial()
 	if err != nil {
+		s.meter.more.Add(-1)
 		return nil, err
 	}
-	f.upMu.Lock()
-	f.at = at
-	f.upMu.Unlock()
-	return conn, nil
+	return &another{Conn: conn, closed: func() { s.meter.more.Add(-1) }}, nil
+}
+
+// another is a connection to a host that says when it was closed.
+type another struct {
+	net.Conn
+	once   sync.Once
+	closed func()
+}
+
+// Close ends the connection.
+func (c *another) Close() error {
+	defer c.once.Do(c.closed)
+	return c.Conn.Close()
 }
 
 // value finds the value of a secret.
@@ -431,9 +504,3 @@ func (c *counted) Read(b []byte) (int, error) {
 	c.n.Add(int64(n))
 	return n, err
 }
-
-// pool lends buffers to proxies.
-type pool struct{}
-
-func (pool) Get() []byte  { return *chunks.Get().(*[]byte) } //nolint:forcetypeassert // it holds nothing else
-func (pool) Put(b []byte) { chunks.Put(&b) }

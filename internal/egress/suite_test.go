@@ -230,7 +230,7 @@ func (s *session) dials(*datadriven.TestData) string {
 
 // packet is one that the stack refuses by itself.
 func (s *session) packet(d *datadriven.TestData) string {
-	s.sandbox.Refused(d.CmdArgs[0].Key, netip.MustParseAddrPort(d.CmdArgs[1].Key))
+	s.sandbox.Refused(d.CmdArgs[0].Key, netip.MustParseAddrPort(d.CmdArgs[1].Key), "")
 	return ""
 }
 

@@ -51,7 +51,7 @@ func (f *flow) tell(conn net.Conn, k kind, err error) {
 	}
 	f.a.event.Status = status
 	if refused {
-		f.a.refuse(r.rule, r.reason)
+		f.a.turnDown(r)
 	} else {
 		f.a.fail(f.decision.rule, f.why(err))
 	}

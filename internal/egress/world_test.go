@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ type world struct {
 	asked  map[string]int // look-ups
 	dials  []string
 	lines  []api.NetworkEvent
+	hits   []Hit
 	tunnel []string // what the proxy was asked for
 }
 
@@ -106,6 +108,11 @@ func (w *world) engine() *Engine {
 			return "", errors.New("no secret " + ref)
 		},
 		Now: func() time.Time { return w.now },
+		Limited: func(_ Identity, h Hit) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.hits = append(w.hits, h)
+		},
 		Audit: func(e api.NetworkEvent) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -197,6 +204,9 @@ func (w *world) serve(l net.Listener) {
 	_ = srv.Serve(l)
 }
 
+// forever counts what was sent of /forever.
+var forever atomic.Int64
+
 func answer(rw http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/to-other":
@@ -230,6 +240,19 @@ func answer(rw http.ResponseWriter, r *http.Request) {
 			_, _ = rw.Write(b)
 		}
 		return
+	case "/hold":
+		_ = http.NewResponseController(rw).Flush()
+		<-r.Context().Done()
+		return
+	case "/forever":
+		b := make([]byte, 1<<16)
+		for {
+			n, err := rw.Write(b)
+			forever.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
 	case "/big":
 		_, _ = rw.Write(make([]byte, 1<<20))
 		return

@@ -29,7 +29,7 @@ type door struct{ id string }
 
 func (door) Admit(context.Context, netip.AddrPort) (egress.Flow, error) { return nil, errors.New("no") }
 func (door) Resolve(context.Context, []byte, bool) []byte               { return nil }
-func (door) Refused(string, netip.AddrPort)                             {}
+func (door) Refused(string, netip.AddrPort, string)                     {}
 
 func (d *doors) Open(_ context.Context, sb store.Sandbox) (egress.Gate, error) {
 	d.mu.Lock()

@@ -53,7 +53,7 @@ func (g *gate) Resolve(_ context.Context, q []byte, _ bool) []byte {
 	return q
 }
 
-func (g *gate) Refused(proto string, dst netip.AddrPort) {
+func (g *gate) Refused(proto string, dst netip.AddrPort, _ string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refused = append(g.refused, proto+" "+dst.String())
@@ -81,7 +81,7 @@ func networker(t *testing.T, f *Fixture) driver.Networker {
 	t.Helper()
 	n, ok := f.Driver.(driver.Networker)
 	if !ok || len(n.Resolvers()) == 0 {
-		t.Skip("no Networker")
+		f.lacks(t, "Networker")
 	}
 	return n
 }

@@ -110,7 +110,7 @@ func BenchmarkStart(b *testing.B) {
 type through struct{ to string }
 
 func (through) Resolve(context.Context, []byte, bool) []byte { return nil }
-func (through) Refused(string, netip.AddrPort)               {}
+func (through) Refused(string, netip.AddrPort, string)       {}
 
 func (g through) Admit(ctx context.Context, _ netip.AddrPort) (egress.Flow, error) {
 	var d net.Dialer

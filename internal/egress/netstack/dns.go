@@ -29,7 +29,7 @@ func isDNS(p *packet) bool {
 func (s *Stack) answer(p packet) {
 	length := int(binary.BigEndian.Uint16(p.payload[4:]))
 	if length < 8 || length > len(p.payload) || length-8 > maxQuery {
-		s.refuse(&p, "dns", portUnreachable)
+		s.refuse(&p, "dns", portUnreachable, "malformed question")
 		return
 	}
 	select {

@@ -39,10 +39,11 @@ import (
 const (
 	MaxFlows = 1024 // open or being decided on
 
-	// A flow buffers so much in each direction, less when there are many.
+	// A flow buffers a part of what is left of flowBuffers in each direction, in
+	// these bounds: all together 128 MB at most.
 	maxBuffer   = 2 << 20
-	minBuffer   = 64 << 10
-	flowBuffers = 64 << 20 // that all flows share, while each has more than minBuffer
+	minBuffer   = 32 << 10
+	flowBuffers = 64 << 20
 
 	refusals   = 1000             // that are answered and told in a second; more are dropped
 	settleTime = 30 * time.Second // for the sandbox to take what it was sent before a flow ended
@@ -50,8 +51,13 @@ const (
 	nic        = tcpip.NICID(1)
 )
 
-// MaxFlowsOfAll bounds the flows of all sandboxes of this process.
-const MaxFlowsOfAll = 16 << 10
+// MaxFlowsOfAll bounds the flows of all sandboxes of this process. What a sandbox
+// has up to flowsOfEach it has in any case: some that take all they can must not
+// leave the others without.
+const (
+	MaxFlowsOfAll = 16 << 10
+	flowsOfEach   = 64
+)
 
 var flowsOfAll atomic.Int64
 
@@ -71,6 +77,7 @@ type Stack struct {
 	mu       sync.Mutex
 	closed   bool
 	flows    int
+	left     int // of flowBuffers
 	dnsConns int
 }
 
@@ -83,7 +90,7 @@ func New(file *os.File, gate egress.Gate) (*Stack, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	s := &Stack{
-		link: l, limit: rate.NewLimiter(refusals, refusals), queries: make(chan struct{}, maxQueries), life: life, end: end,
+		link: l, limit: rate.NewLimiter(refusals, refusals), queries: make(chan struct{}, maxQueries), life: life, end: end, left: flowBuffers,
 		stack: stack.New(stack.Options{
 			NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 			TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol},
@@ -189,21 +196,21 @@ func (s *Stack) take(p *packet) bool {
 	switch {
 	case p.neighbourly(), p.report():
 	case !guest(p.src):
-		s.refuse(p, "spoofed", -1)
+		s.refuse(p, "spoofed", -1, "it is not from the sandbox's own address")
 	case p.fragment:
-		s.refuse(p, "fragment", prohibited)
+		s.refuse(p, "fragment", prohibited, "fragments are no use on this link")
 	case silent(p.dst):
-		s.refuse(p, name(p), -1)
+		s.refuse(p, name(p), -1, "nobody answers from that address")
 	case p.proto == uint8(header.TCPProtocolNumber):
 		return true
 	case p.proto == uint8(header.UDPProtocolNumber) && len(p.payload) >= header.UDPMinimumSize:
 		if isDNS(p) {
 			s.answer(*p)
 		} else {
-			s.refuse(p, name(p), portUnreachable)
+			s.refuse(p, name(p), portUnreachable, "")
 		}
 	default:
-		s.refuse(p, name(p), prohibited)
+		s.refuse(p, name(p), prohibited, "")
 	}
 	return false
 }
@@ -221,14 +228,14 @@ func name(p *packet) string {
 	return fmt.Sprintf("ip-%d", p.proto)
 }
 
-// refuse tells the gate and, unless why is negative, the sandbox.
-func (s *Stack) refuse(p *packet, proto string, why reason) {
+// refuse tells the gate and, unless the message is negative, the sandbox.
+func (s *Stack) refuse(p *packet, proto string, message reason, why string) {
 	if !s.limit.Allow() {
 		return
 	}
-	s.gate().Refused(proto, p.to())
-	if why >= 0 {
-		s.link.write(p.net, unreachable(p, why))
+	s.gate().Refused(proto, p.to(), why)
+	if message >= 0 {
+		s.link.write(p.net, unreachable(p, message))
 	}
 }
 
@@ -249,27 +256,27 @@ func (s *Stack) accept(r *tcp.ForwarderRequest) {
 	case dst.Port() == dnsPort && (dst.Addr() == netns.Gateway4 || dst.Addr() == netns.Gateway6):
 		s.acceptDNS(r)
 	case onLink(dst.Addr()): // there is nothing but us, and nobody else may be meant
-		s.turnAway(r, dst)
+		s.turnAway(r, dst, "there is nobody else on the link")
 	default:
 		s.acceptFlow(r, dst)
 	}
 }
 
 // turnAway resets a connection that the gate was not asked about.
-func (s *Stack) turnAway(r *tcp.ForwarderRequest, dst netip.AddrPort) {
+func (s *Stack) turnAway(r *tcp.ForwarderRequest, dst netip.AddrPort, why string) {
 	if s.limit.Allow() {
-		s.gate().Refused("tcp", dst)
+		s.gate().Refused("tcp", dst, why)
 	}
 	r.Complete(true)
 }
 
 func (s *Stack) acceptFlow(r *tcp.ForwarderRequest, dst netip.AddrPort) {
-	buffer, ok := s.enter()
-	if !ok {
-		s.turnAway(r, dst)
+	buffer, why := s.enter()
+	if why != "" {
+		s.turnAway(r, dst, why)
 		return
 	}
-	defer s.leave()
+	defer s.leave(buffer)
 	flow, err := s.gate().Admit(s.life, dst)
 	if err != nil {
 		r.Complete(true)
@@ -308,27 +315,33 @@ func (s *Stack) acceptDNS(r *tcp.ForwarderRequest) {
 	s.answerAll(s.life, c)
 }
 
-// enter counts one more flow and says how much it may buffer in each direction.
-func (s *Stack) enter() (buffer int, ok bool) {
-	if flowsOfAll.Add(1) > MaxFlowsOfAll {
-		flowsOfAll.Add(-1)
-		return 0, false
-	}
+// enter counts one more flow and says how much it may buffer in each direction,
+// or why there is no room for it.
+func (s *Stack) enter() (buffer int, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.flows >= MaxFlows {
+	switch all := flowsOfAll.Add(1); {
+	case s.flows >= MaxFlows:
+		why = egress.TooMany
+	case all > MaxFlowsOfAll && s.flows >= flowsOfEach:
+		why = egress.TooManyOfAll
+	}
+	if why != "" {
 		flowsOfAll.Add(-1)
-		return 0, false
+		return 0, why
 	}
 	s.flows++
-	return max(minBuffer, min(maxBuffer, flowBuffers/2/s.flows)), true
+	buffer = min(max(s.left/32, minBuffer), maxBuffer)
+	s.left -= 2 * buffer
+	return buffer, ""
 }
 
-func (s *Stack) leave() {
+func (s *Stack) leave(buffer int) {
 	flowsOfAll.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flows--
+	s.left += 2 * buffer
 }
 
 // Flows counts those that are open or being decided on.
@@ -408,4 +421,4 @@ var errClosed = errors.New("the network of this sandbox is closed")
 
 func (closed) Admit(context.Context, netip.AddrPort) (egress.Flow, error) { return nil, errClosed }
 func (closed) Resolve(_ context.Context, q []byte, _ bool) []byte         { return blocked(q) }
-func (closed) Refused(string, netip.AddrPort)                             {}
+func (closed) Refused(string, netip.AddrPort, string)                     {}

@@ -169,6 +169,16 @@ func (w *world) ask(to, what string) (string, error) {
 	}
 }
 
+// until waits for what must come about.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}
+
 // send sends an IP packet from inside, as root with a packet socket would.
 func (w *world) send(proto tcpip.NetworkProtocolNumber, packet []byte) { w.wire.write(proto, packet) }
 
@@ -196,6 +206,7 @@ type gate struct {
 	answers map[string]func(ctx context.Context, inside net.Conn)
 	asked   []string
 	refused []string
+	why     string // of the last one
 	closed  int
 }
 
@@ -223,9 +234,10 @@ func (g *gate) Resolve(_ context.Context, q []byte, tcp bool) []byte {
 	return fmt.Appendf(nil, "%s %v", q, tcp)
 }
 
-func (g *gate) Refused(proto string, dst netip.AddrPort) {
+func (g *gate) Refused(proto string, dst netip.AddrPort, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.why = why
 	g.refused = append(g.refused, proto+" "+dst.String())
 }
 
@@ -488,9 +500,7 @@ func TestEnds(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	_ = c.Close()
-	for w.ours.Flows() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	w.until("no flow is left", func() bool { return w.ours.Flows() == 0 })
 
 	// The end of the stack cuts, and is waited for.
 	served = make(chan struct{})
@@ -520,8 +530,8 @@ func TestBounds(t *testing.T) {
 	if _, err := w.dial("192.0.2.1:80"); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("flow %d: %v", len(open)+1, err)
 	}
-	if !w.gate.hasRefused("tcp 192.0.2.1:80") {
-		t.Error("the gate was not told")
+	if !w.gate.hasRefused("tcp 192.0.2.1:80") || w.gate.why != egress.TooMany {
+		t.Errorf("the gate was not told, or that %q", w.gate.why)
 	}
 	if n := w.ours.Flows(); n != MaxFlows {
 		t.Errorf("%d flows are counted", n)
@@ -529,9 +539,7 @@ func TestBounds(t *testing.T) {
 	for _, c := range open {
 		_ = c.Close()
 	}
-	for w.ours.Flows() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	w.until("no flow is left", func() bool { return w.ours.Flows() == 0 })
 	_ = w.must("192.0.2.1:80").Close()
 }
 
@@ -543,17 +551,60 @@ func TestHandshakeThatFails(t *testing.T) {
 	header.TCP(syn[header.IPv4MinimumSize:]).Encode(&header.TCPFields{SrcPort: 5, DstPort: 80, SeqNum: 1, DataOffset: header.TCPMinimumSize, Flags: header.TCPFlagSyn, WindowSize: 1000})
 	ipv4Header(syn, 6, netns.Guest4.Addr(), netip.MustParseAddr("192.0.2.1"))
 	w.send(ipv4.ProtocolNumber, syn) // the sandbox's own stack resets what comes back
-	for end := time.Now().Add(patience); ; {
+	w.until("the flow is closed", func() bool {
 		w.gate.mu.Lock()
-		n := w.gate.closed
-		w.gate.mu.Unlock()
-		if n == 1 {
-			return
+		defer w.gate.mu.Unlock()
+		return w.gate.closed == 1
+	})
+}
+
+// Whatever a sandbox opens and closes in whatever order, its flows buffer no more
+// than they may together.
+func TestBuffersAreShared(t *testing.T) {
+	s := &Stack{left: flowBuffers}
+	var given []int
+	total, most := 0, 0
+	for range MaxFlows {
+		n, why := s.enter()
+		if why != "" {
+			t.Fatal(why)
 		}
-		if time.Now().After(end) {
-			t.Fatal("the flow was never closed")
+		given = append(given, n)
+		total += 2 * n
+		most = max(most, n)
+	}
+	if given[0] != maxBuffer || given[MaxFlows-1] != minBuffer || total > flowBuffers+MaxFlows*2*minBuffer {
+		t.Errorf("the first has %d, the last %d, all together %d", given[0], given[MaxFlows-1], total)
+	}
+	if _, why := s.enter(); why != egress.TooMany {
+		t.Errorf("one more: %q", why)
+	}
+	for _, n := range given {
+		s.leave(n)
+	}
+	if s.left != flowBuffers || s.flows != 0 {
+		t.Errorf("then %d are left, and %d flows", s.left, s.flows)
+	}
+}
+
+// Sandboxes that take all the flows there are leave each of the others a few.
+func TestFlowsOfOthers(t *testing.T) {
+	flowsOfAll.Add(MaxFlowsOfAll)
+	defer flowsOfAll.Add(-MaxFlowsOfAll)
+	s := &Stack{left: flowBuffers}
+	var given []int
+	for {
+		n, why := s.enter()
+		if why != "" {
+			if why != egress.TooManyOfAll || len(given) != flowsOfEach {
+				t.Errorf("after %d: %q", len(given), why)
+			}
+			break
 		}
-		time.Sleep(time.Millisecond)
+		given = append(given, n)
+	}
+	for _, n := range given {
+		s.leave(n)
 	}
 }
 
@@ -576,6 +627,46 @@ func FuzzParse(f *testing.F) {
 		}
 		if p.proto == 17 && len(p.payload) >= header.UDPMinimumSize {
 			datagram(&p, []byte("answer"))
+		}
+	})
+}
+
+// Whatever frames come, the stack goes on, and admits what may be and no more.
+func FuzzFrames(f *testing.F) {
+	frame := func(proto tcpip.NetworkProtocolNumber, packet []byte) []byte {
+		eth := append(append([]byte{}, netns.GatewayMAC...), netns.GuestMAC...)
+		eth = append(binary.BigEndian.AppendUint16(eth, uint16(proto)), packet...)
+		return append(binary.BigEndian.AppendUint16(nil, uint16(len(eth))), eth...)
+	}
+	segment := func(dst string, options string, flags header.TCPFlags) []byte {
+		p := make([]byte, header.IPv4MinimumSize+header.TCPMinimumSize+len(options))
+		tcp := header.TCP(p[header.IPv4MinimumSize:])
+		copy(tcp[header.TCPMinimumSize:], options)
+		tcp.Encode(&header.TCPFields{SrcPort: 5, DstPort: 80, SeqNum: 1, AckNum: 2, DataOffset: uint8(header.TCPMinimumSize + len(options)), Flags: flags, WindowSize: 1000})
+		ipv4Header(p, 6, netns.Guest4.Addr(), netip.MustParseAddr(dst))
+		return frame(ipv4.ProtocolNumber, p)
+	}
+	f.Add(segment("192.0.2.1", "", header.TCPFlagSyn))
+	f.Add(append(segment("192.0.2.1", "\x02\x04\x05\xb4\x03\x03\x0e\x01", header.TCPFlagSyn), segment("192.0.2.1", "", header.TCPFlagAck)...))
+	f.Add(segment("192.0.2.9", "\x08\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x05\x02", header.TCPFlagSyn|header.TCPFlagFin|header.TCPFlagUrg|header.TCPFlagPsh|header.TCPFlagRst))
+	six := make([]byte, header.IPv6MinimumSize+header.TCPMinimumSize)
+	header.TCP(six[header.IPv6MinimumSize:]).Encode(&header.TCPFields{SrcPort: 5, DstPort: 80, SeqNum: 1, DataOffset: header.TCPMinimumSize, Flags: header.TCPFlagSyn, WindowSize: 1})
+	ipv6Header(six, 6, netns.Guest6.Addr(), netip.MustParseAddr("2001:db8::1"))
+	f.Add(frame(ipv6.ProtocolNumber, six))
+	ipv6Header(six, uint8(header.IPv6RoutingExtHdrIdentifier), netns.Guest6.Addr(), netip.MustParseAddr("2001:db8::1"))
+	f.Add(frame(ipv6.ProtocolNumber, six))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := newWorld(t)
+		w.gate.on("192.0.2.1:80", echo)
+		for n := 0; len(b) >= 2 && n < 32; n++ {
+			size := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
+			if size > 0 {
+				_, _ = w.wire.file.Write(b[2 : 2+size])
+			}
+			b = b[2+size:]
+		}
+		if got, err := w.ask("10.255.255.1:53", "who"); err != nil || got != "who false" {
+			t.Errorf("afterwards it says %q, %v", got, err)
 		}
 	})
 }
