@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from daemon import BIN, Daemon
+from names import Names
 
 import pandastack
 
@@ -29,14 +30,18 @@ def own_address() -> str:
 
 
 class Server:
-    """Answers with the headers that it was sent."""
+    """Answers with the headers that it was sent, or only keeps them in `heard`."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, *, says: bool = True) -> None:
+        heard: list[dict[str, str]] = []
+        self.heard = heard
+
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                body = json.dumps({"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
+                heard.append({k.lower(): v for k, v in self.headers.items()})
+                body = json.dumps({"path": self.path, "headers": heard[-1]}).encode() if says else b"ok"
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -52,15 +57,14 @@ class Server:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
 
+NAME = "inside.test"  # leads to this machine
+
+
 @pytest.fixture(scope="module")
-def name() -> str:
-    """A name that leads to this machine."""
-    found = socket.gethostname()
-    try:
-        socket.gethostbyname(found)
-    except OSError:
-        pytest.skip("this machine's name leads nowhere")
-    return found
+def names() -> Iterator[Names]:
+    n = Names({NAME: own_address()})
+    yield n
+    n.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +75,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Daemon]:
-    d = Daemon(network_policies=json.dumps({"here": {"allow": [f"{own_address()}/32"]}})).start()
+def host(names: Names) -> Iterator[Daemon]:
+    d = Daemon(under=names.under, network_policies=json.dumps({"here": {"allow": [f"{own_address()}/32"]}})).start()
     yield d
     if d.process.poll() is not None:
         d.start()
@@ -124,13 +128,13 @@ def until_logged(sb: pandastack.Sandbox, n: int) -> list[pandastack.NetworkEvent
         time.sleep(0.05)
 
 
-def test_names_are_reached_by_name(host: Daemon, server: Server, name: str) -> None:
-    with make(host, network={"allow": [name, f"{socket.gethostbyname(name)}/32"]}) as sb:
-        got = get(sb, f"http://{name}:{server.port}/")
-        assert isinstance(got, dict) and got["headers"]["host"] == f"{name}:{server.port}", (got, sb.network.log())
-        assert any(e.name == name and e.verdict == "allowed" for e in until_logged(sb, 1))
+def test_names_are_reached_by_name(host: Daemon, server: Server) -> None:
+    with make(host, network={"allow": [NAME, own_address()]}) as sb:
+        got = get(sb, f"http://{NAME}:{server.port}/")
+        assert isinstance(got, dict) and got["headers"]["host"] == f"{NAME}:{server.port}", (got, sb.network.log())
+        assert any(e.name == NAME and e.verdict == "allowed" for e in until_logged(sb, 1))
         assert "not known" in get(sb, "http://other.example/")
-        inside = sb.run_code(f"import socket; socket.gethostbyname({name!r})").text
+        inside = sb.run_code(f"import socket; socket.gethostbyname({NAME!r})").text
         assert inside.strip("'").startswith("198.18."), inside
 
 
@@ -203,10 +207,6 @@ def test_secrets_are_kept_and_not_shown(host: Daemon) -> None:
         assert SECRET not in shown and '"X-Key"' in shown
         trusted = sb.exec("cat /etc/ssl/certs/ca-certificates.crt | grep -c BEGIN; echo $SSL_CERT_FILE $NODE_EXTRA_CA_CERTS; python3 -c 'import ssl; print(any(\"PandaStack\" in str(c) for c in ssl.create_default_context().get_ca_certs()))'").stdout.splitlines()
         assert int(trusted[0]) >= 1 and trusted[1] == "/etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/pandastack.pem" and trusted[2] == "True", trusted
-        snapshot = sb.snapshot()
-        images = list((host.data / "images").rglob("*"))
-        assert images and not any(SECRET.encode() in f.read_bytes() for f in images if f.is_file())
-        client(host).snapshots.delete(snapshot)
     for f in Path(host.data).glob("*"):
         if f.is_file():
             assert SECRET.encode() not in f.read_bytes(), f
@@ -250,34 +250,74 @@ print(json.dumps(out))
 """
 
 
-def test_a_secret_is_added_outside_over_verified_tls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = tmp_path / "pair.pem"
-    for i in range(2):  # the second is of nobody whom the host trusts
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                        "-addext", f"subjectAltName=DNS:{name}", "-keyout", f"{pair}.{i}.key", "-out", f"{pair}.{i}"], check=True, capture_output=True)
-    servers = []
-    for i in range(2):
+def certified(tmp_path: Path, n: int) -> tuple[Path, list[ssl.SSLContext]]:
+    """Certificates for NAME of n authorities of their own, and the file of the first one's."""
+    contexts = []
+    for i in range(n):
+        pair = tmp_path / f"pair.{i}.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={NAME}",
+                        "-addext", f"subjectAltName=DNS:{NAME}", "-keyout", f"{pair}.key", "-out", str(pair)], check=True, capture_output=True)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(f"{pair}.{i}", f"{pair}.{i}.key")
-        servers.append(Server(tls))
-    monkeypatch.setenv("SSL_CERT_FILE", f"{pair}.0")  # whom the daemon trusts
-    d = Daemon(pool_ready=0, pool_prepared=0).start()
+        tls.load_cert_chain(pair, f"{pair}.key")
+        contexts.append(tls)
+    return tmp_path / "pair.0.pem", contexts
+
+
+def test_a_secret_that_was_used_is_in_no_snapshot(names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trusted, (tls,) = certified(tmp_path, 1)
+    server = Server(tls, says=False)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    d = Daemon(under=names.under, pool_ready=0, pool_prepared=0).start()
+    try:
+        with make(d, persistent=True, network={"allow": [NAME, own_address()]}, secrets={f"{NAME}:{server.port}": {"header": "Authorization", "value": SECRET}}) as sb:
+            use = f"import urllib.request\nurllib.request.urlopen('https://{NAME}:{server.port}/', timeout=20).read()"
+            assert sb.run_code(use, timeout_seconds=60).text == "b'ok'"
+            assert [h["authorization"] for h in server.heard] == [SECRET], "it was used"
+            # What the sandbox does hold is found, so that the secret would be.
+            sb.run_code("held = ''.join(chr(c - 1) for c in b'nfnpsz.pg.uif.tboecpy')")
+            sb.filesystem.write("/workspace/held", b"file-of-the-sandbox")
+            snapshot = sb.snapshot()
+            found = held_in(d, b"memory-of-the-sandbox", b"file-of-the-sandbox", SECRET.partition(" ")[2].encode())
+            assert found == {b"memory-of-the-sandbox", b"file-of-the-sandbox"}, found
+            with sb.fork() as copy:
+                assert copy.run_code(use, timeout_seconds=60).text == "b'ok'" and server.heard[-1]["authorization"] == SECRET
+                copy.kill()
+            sb.hibernate()
+            assert held_in(d, SECRET.partition(" ")[2].encode()) == set()
+            client(d).snapshots.delete(snapshot)
+    finally:
+        d.stop()
+        d.remove()
+        server.http.shutdown()
+
+
+def held_in(d: Daemon, *texts: bytes) -> set[bytes]:
+    """Those that are found in what the daemon keeps on its disk, images of sandboxes among it."""
+    files = [f for f in d.data.rglob("*") if f.is_file() and not f.is_symlink() and "runtime" not in f.parts]
+    return {text for text in texts if subprocess.run(["grep", "-lF", "--binary-files=text", "-e", text.decode(), *map(str, files)], capture_output=True, text=True).stdout.strip()}
+
+
+def test_a_secret_is_added_outside_over_verified_tls(names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trusted, contexts = certified(tmp_path, 2)  # the second is of nobody whom the host trusts
+    servers = [Server(tls) for tls in contexts]
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))  # whom the daemon trusts
+    d = Daemon(under=names.under, pool_ready=0, pool_prepared=0).start()
     try:
         client(d).secrets.set("model", SECRET)
-        secrets = {f"{name}:{s.port}": {"header": "Authorization", "ref": "model"} for s in servers}
-        with make(d, network={"allow": [name, f"{socket.gethostbyname(name)}/32"]}, secrets=secrets) as sb:
-            got = json.loads(sb.run_code(f"URL = 'https://{name}:{servers[0].port}/'" + CLIENTS, timeout_seconds=100).stdout)
+        secrets = {f"{NAME}:{s.port}": {"header": "Authorization", "ref": "model"} for s in servers}
+        with make(d, network={"allow": [NAME, own_address()]}, secrets=secrets) as sb:
+            got = json.loads(sb.run_code(f"URL = 'https://{NAME}:{servers[0].port}/'" + CLIENTS, timeout_seconds=100).stdout)
             assert set(got.values()) == {SECRET}, (got, sb.network.log())  # this server says what it got, which is why we know
             line = next(e for e in sb.network.log() if e.verdict == "allowed" and e.secret)
             assert (line.protocol, line.secret, line.path) == ("https", "Authorization", "/")
             # Not to whom the host does not trust, whatever the sandbox would.
-            got = sb.run_code(f"import ssl, urllib.request\ntry:\n    print(urllib.request.urlopen('https://{name}:{servers[1].port}/', timeout=20, context=ssl._create_unverified_context()).read())\nexcept Exception as e:\n    print(repr(e), getattr(e, 'read', bytes)())", timeout_seconds=60).stdout
+            got = sb.run_code(f"import ssl, urllib.request\ntry:\n    print(urllib.request.urlopen('https://{NAME}:{servers[1].port}/', timeout=20, context=ssl._create_unverified_context()).read())\nexcept Exception as e:\n    print(repr(e), getattr(e, 'read', bytes)())", timeout_seconds=60).stdout
             assert SECRET not in got, got
             # A changed one holds at once, a deleted one fails.
             client(d).secrets.set("model", "Bearer changed")
-            assert "Bearer changed" in sb.run_code(f"urllib.request.urlopen('https://{name}:{servers[0].port}/', timeout=20).read().decode()").text
+            assert "Bearer changed" in sb.run_code(f"urllib.request.urlopen('https://{NAME}:{servers[0].port}/', timeout=20).read().decode()").text
             client(d).secrets.delete("model")
-            assert sb.run_code(f"urllib.request.urlopen('https://{name}:{servers[0].port}/', timeout=20).read().decode()").error
+            assert sb.run_code(f"urllib.request.urlopen('https://{NAME}:{servers[0].port}/', timeout=20).read().decode()").error
     finally:
         d.stop()
         d.remove()
