@@ -52,7 +52,9 @@ func (p *NetworkPolicy) UnmarshalJSON(b []byte) error {
 // NetworkRule names what may or may not be reached. In JSON it is a string
 // ("example.com", "*.example.com", "example.com:443", "10.1.0.0/16",
 // "203.0.113.7", "[2001:db8::7]:443") or an object with the fields below.
-// "*.example.com" is every name below example.com and not example.com itself.
+// "*.example.com" is every name below example.com and not example.com itself. The
+// strings "pypi" and "npm", in allow, are what these package managers are set to
+// on the server's machine.
 type NetworkRule struct {
 	Text    string   `json:"-"` // the string form; the other fields are empty then
 	Host    string   `json:"host,omitempty"`

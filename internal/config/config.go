@@ -81,6 +81,7 @@ type Config struct {
 	NetworkLogMB             int
 	Tools                    string // a JSON object of api.Tools
 	ToolURLs                 []string
+	NetworkPackages          bool
 	sources                  map[string]string
 }
 
@@ -136,6 +137,7 @@ func (c *Config) settings() []setting {
 		{"network_log_mb", number(&c.NetworkLogMB), "Most of the disk that the log of what sandboxes tried to reach may take, in MB; the oldest lines go first."},
 		{"tools", text(&c.Tools), "Tools that sandboxes may name in use, as tables [tools.http.NAME] with url or openapi, base_url and headers, and [tools.mcp.NAME] with url or command, at the end of this file, or as one JSON object."},
 		{"tool_urls", list(&c.ToolURLs), "Addresses of services that tools of callers without the scope admin may reach, with all below them, comma separated, as https://api.example.com/v1. Without them only admins may have this machine call an address of their choice."},
+		{"network_packages", boolean(&c.NetworkPackages), "Whether sandboxes may be given the words pypi and npm: what pip and npm of the user that the server runs as are set to, with what their passwords may read."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 		{"agent_model", text(&c.AgentModel), "Model of agents whose caller names none, as PROVIDER:NAME with the provider openai or anthropic."},
 		{"openai_api_key", secret(&c.OpenAIKey), "Key for the provider openai. Callers may send their own instead."},
@@ -181,6 +183,8 @@ func defaults(env Env) Config {
 		MaxAgents:     32,
 		AgentsKeep:    30 * 24 * time.Hour,
 		NetworkLogMB:  64,
+
+		NetworkPackages: true,
 	}
 }
 

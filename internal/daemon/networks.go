@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -39,7 +41,10 @@ func networks(cfg *config.Config, st *store.Store, master auth.Master, own *list
 	if err != nil {
 		return nil, nil, err
 	}
-	o := network.Options{Store: st, Key: master.Derive("network secrets"), Named: named, CA: ca, Log: log}
+	o := network.Options{Store: st, Key: master.Derive("network secrets"), Named: named, CA: ca, PyPI: network.PipIndex, NPM: network.NpmIndex(config.OS()), Log: log}
+	if !cfg.NetworkPackages {
+		o.PyPI, o.NPM = noPackages, noPackages
+	}
 	o.Engine.IPv6 = true
 	o.Engine.Audit = func(e api.NetworkEvent) {
 		counts.Flow(e)
@@ -60,6 +65,11 @@ func networks(cfg *config.Config, st *store.Store, master auth.Master, own *list
 		return nil, nil, fmt.Errorf("the networks of sandboxes: %w", err)
 	}
 	return nets, lines, nil
+}
+
+// noPackages is asked in the place of a package manager that may not be.
+func noPackages(context.Context) (network.Index, error) {
+	return network.Index{}, errors.New("this server keeps that to itself (network_packages = false)")
 }
 
 // listening is where this daemon listens: what no sandbox ever reaches. Addresses

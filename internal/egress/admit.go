@@ -96,8 +96,7 @@ func (s *Sandbox) Admit(ctx context.Context, dst netip.AddrPort) (Flow, error) {
 // decide sets what a policy says of the flow.
 func (f *flow) decide(p *Policy) {
 	f.decision = f.t.decide(p)
-	_, secret := p.secrets[hostPort{f.t.name, f.t.port}]
-	f.opened = secret || f.decision.inspect
+	f.opened = p.opens(f.t.at()) || f.decision.inspect
 }
 
 // dial connects the flow to its target.
@@ -123,14 +122,13 @@ func (f *flow) upstream() net.Conn {
 // holds says whether a policy would have the flow as it is.
 func (f *flow) holds(p *Policy) bool {
 	d := f.t.decide(p)
-	_, secret := p.secrets[hostPort{f.t.name, f.t.port}]
-	if !d.allowed || (secret || d.inspect) != f.opened {
+	if !d.allowed || (p.opens(f.t.at()) || d.inspect) != f.opened {
 		return false
 	}
 	f.upMu.Lock()
 	at := f.at
 	f.upMu.Unlock()
-	return !at.IsValid() || f.s.engine.permits(p, at) == nil
+	return !at.IsValid() || f.s.engine.permits(p, f.t, at) == nil
 }
 
 // no ends a flow that is not let out. What is refused on the port of plain HTTP

@@ -31,6 +31,8 @@ func (t target) host() string {
 	return t.addr.String()
 }
 
+func (t target) at() hostPort { return hostPort{t.name, t.port} }
+
 func (t target) hostPort() string {
 	return net.JoinHostPort(t.host(), strconv.Itoa(int(t.port)))
 }
@@ -106,7 +108,7 @@ func (e *Engine) lookup(ctx context.Context, p *Policy, t target) ([]netip.Addr,
 	no := &refusal{reason: t.name + " has no address"}
 	for _, addr := range addrs {
 		addr = addr.Unmap().WithZone("")
-		if r := e.permits(p, netip.AddrPortFrom(addr, t.port)); r != nil {
+		if r := e.permits(p, t, netip.AddrPortFrom(addr, t.port)); r != nil {
 			no = r
 		} else if len(out) < maxAddresses {
 			out = append(out, addr)
@@ -118,10 +120,11 @@ func (e *Engine) lookup(ctx context.Context, p *Policy, t target) ([]netip.Addr,
 	return out, nil
 }
 
-// permits says whether an address may be dialled; nil: it may.
-func (e *Engine) permits(p *Policy, at netip.AddrPort) *refusal {
+// permits says whether an address may be dialled for a target; nil: it may.
+func (e *Engine) permits(p *Policy, t target, at netip.AddrPort) *refusal {
 	d := p.dial(at.Addr(), at.Port())
-	if !d.allowed {
+	operators := p.ofOperator(t, at.Addr())
+	if !d.allowed && (d.rule != nil || !operators) {
 		return &refusal{rule: d.rule, reason: d.reason, addr: at.Addr()}
 	}
 	ofHost, err := e.ofHost(at.Addr())
@@ -133,7 +136,7 @@ func (e *Engine) permits(p *Policy, at netip.AddrPort) *refusal {
 			return &refusal{reason: "the sandboxes' own server is never reached from inside", addr: at.Addr()}
 		}
 	}
-	if ofHost && !at.Addr().IsLoopback() && (d.rule == nil || !d.rule.prefix.IsSingleIP()) {
+	if ofHost && !operators && !at.Addr().IsLoopback() && (d.rule == nil || !d.rule.prefix.IsSingleIP()) {
 		return &refusal{reason: "it is an address of the machine that runs the sandboxes: closed unless a rule names just it", addr: at.Addr()}
 	}
 	return nil

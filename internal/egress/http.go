@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log"
@@ -166,14 +167,14 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if ref != nil {
 		a.event.Status = http.StatusForbidden
 		a.turnDown(ref)
-		h.refuse(w, ref)
+		h.refuse(w, r, ref)
 		return
 	}
 	if ask.secret.header != "" {
 		if err := f.s.value(r.Context(), &ask.secret); err != nil {
 			a.event.Status = http.StatusBadGateway
 			a.fail(ask.rule, err.Error())
-			http.Error(w, "pandastack: the secret for "+f.t.name+" cannot be had", http.StatusBadGateway)
+			say(w, r, http.StatusBadGateway, "pandastack: the secret for "+f.t.name+" cannot be had")
 			return
 		}
 		a.event.Secret = ask.secret.header
@@ -194,7 +195,7 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			failure = err
-			h.fail(w, a, err)
+			h.fail(w, r, a, err)
 		},
 	}
 	defer func() {
@@ -255,7 +256,7 @@ func (h *requests) decide(r *http.Request) (out asked, no *refusal) {
 	}
 	out.rule = d.rule
 	if h.scheme == "https" {
-		out.secret = p.secrets[hostPort{f.t.name, f.t.port}]
+		out.secret = p.secret(f.t.at(), r.Method, r.URL.Path)
 	}
 	if d.inspect {
 		for _, name := range overriding {
@@ -334,20 +335,31 @@ func (h *requests) rewrite(pr *httputil.ProxyRequest, ask asked, a *attempt) {
 }
 
 // refuse answers with words.
-func (h *requests) refuse(w http.ResponseWriter, r *refusal) {
-	w.Header().Set("Connection", "close") // what would follow the head is not waited for
-	http.Error(w, strings.TrimSuffix(h.f.t.words(r), "\n"), http.StatusForbidden)
+func (h *requests) refuse(w http.ResponseWriter, r *http.Request, ref *refusal) {
+	say(w, r, http.StatusForbidden, strings.TrimSuffix(h.f.t.words(ref), "\n"))
+}
+
+// say answers in the place of the host.
+func say(w http.ResponseWriter, r *http.Request, status int, words string) {
+	if hijack, ok := w.(http.Hijacker); ok && r.ProtoMajor == 1 {
+		if conn, _, err := hijack.Hijack(); err == nil {
+			inWords(conn, status, words+"\n", r.Method == http.MethodHead)
+			_ = conn.Close()
+			return
+		}
+	}
+	http.Error(w, words, status)
 }
 
 // fail answers that the host could not be reached, or why it is not.
-func (h *requests) fail(w http.ResponseWriter, a *attempt, err error) {
-	if r := (*refusal)(nil); errors.As(err, &r) {
+func (h *requests) fail(w http.ResponseWriter, r *http.Request, a *attempt, err error) {
+	if ref := (*refusal)(nil); errors.As(err, &ref) {
 		a.event.Status = http.StatusForbidden
-		h.refuse(w, r)
+		h.refuse(w, r, ref)
 		return
 	}
 	a.event.Status = http.StatusBadGateway
-	http.Error(w, "pandastack: "+h.f.t.host()+" could not be reached: "+brief(err), http.StatusBadGateway)
+	say(w, r, http.StatusBadGateway, "pandastack: "+h.f.t.host()+" could not be reached: "+brief(err))
 }
 
 // via gives the transport that fits a request.
@@ -379,7 +391,7 @@ func (f *flow) transport(scheme string, window int) *http.Transport {
 		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxConns, DisableCompression: true, TLSHandshakeTimeout: handshakeTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 256 << 10,
 		ForceAttemptHTTP2: scheme == "https",
 		HTTP2:             &http.HTTP2Config{MaxReadFrameSize: frame, MaxReceiveBufferPerStream: window, MaxReceiveBufferPerConnection: window, StrictMaxConcurrentRequests: true},
-		TLSClientConfig:   &tls.Config{RootCAs: f.s.engine.opt.Roots, ServerName: f.t.name, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:   &tls.Config{RootCAs: f.roots(), ServerName: f.t.name, MinVersion: tls.VersionTLS12},
 	}
 	if scheme == "http" && f.up == nil {
 		if via, err := f.s.engine.proxyFor("http", f.t); err == nil && via != nil {
@@ -395,6 +407,14 @@ func (f *flow) transport(scheme string, window int) *http.Transport {
 		}
 	}
 	return t
+}
+
+// roots are what the host's certificate is verified with; nil: the system's.
+func (f *flow) roots() *x509.CertPool {
+	if own := f.s.policy.Load().roots(f.t.at()); own != nil {
+		return own
+	}
+	return f.s.engine.opt.Roots
 }
 
 // handOut gives the connection that was made when the flow was admitted, and
@@ -448,10 +468,16 @@ func (c *another) Close() error {
 
 // value finds the value of a secret.
 func (s *Sandbox) value(ctx context.Context, sec *secret) error {
-	if sec.ref == "" {
+	var v string
+	var err error
+	switch {
+	case sec.lookup != nil:
+		v, err = sec.lookup(ctx)
+	case sec.ref != "":
+		v, err = s.engine.opt.Secret(ctx, s.id.Workspace, sec.ref)
+	default:
 		return nil
 	}
-	v, err := s.engine.opt.Secret(ctx, s.id.Workspace, sec.ref)
 	switch {
 	case err != nil:
 		return err
@@ -486,6 +512,9 @@ type closing struct {
 	done chan struct{}
 	once sync.Once
 }
+
+// CloseWrite says that nothing more comes.
+func (c *closing) CloseWrite() error { return closeWrite(c.Conn) }
 
 func (c *closing) Close() error {
 	err := c.Conn.Close()

@@ -30,6 +30,7 @@ type Policy struct {
 	allow, deny *index
 	denyNames   bool // some deny rule names a host
 	secrets     map[hostPort]secret
+	sources     map[hostPort][]Source
 	inspects    bool // some traffic has to be opened
 
 	rate, bytes     int64 // 0: no limit

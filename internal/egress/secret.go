@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,6 +19,7 @@ type secret struct {
 	header string
 	value  string // empty: ref is looked up for every request
 	ref    string
+	lookup func(context.Context) (string, error) // instead of both
 }
 
 // ofConnection are headers that are about one connection, or say whom it is to:
@@ -64,7 +66,7 @@ func (p *Policy) takeSecrets(in api.Secrets) error {
 			}
 			return bad("it would never be used: %s", why).WithHint("add %q under network.allow, or take the secret out", key)
 		}
-		p.secrets[at] = secret{header, use.Value, use.Ref}
+		p.secrets[at] = secret{header: header, value: use.Value, ref: use.Ref}
 	}
 	return nil
 }

@@ -108,6 +108,13 @@ func line(e api.NetworkEvent) string {
 type request struct {
 	Network api.NetworkPolicy `json:"network"`
 	Secrets api.Secrets       `json:"secrets"`
+	Sources []struct {
+		Host          string
+		Port          uint16
+		Below         string
+		Authorization string
+		Distrusts     bool // its roots are other ones than those of the host
+	} `json:"sources"`
 }
 
 func (s *session) parse(d *datadriven.TestData) (*Policy, error) {
@@ -115,7 +122,22 @@ func (s *session) parse(d *datadriven.TestData) (*Policy, error) {
 	if err := json.Unmarshal([]byte(d.Input), &in); err != nil {
 		return nil, err
 	}
-	return Compile(in.Network, in.Secrets, s.named)
+	p, err := Compile(in.Network, in.Secrets, s.named)
+	if err != nil {
+		return nil, err
+	}
+	var sources []Source
+	for _, src := range in.Sources {
+		out := Source{Host: src.Host, Port: src.Port, Below: src.Below, Open: src.Port != 80}
+		if src.Authorization != "" {
+			out.Authorization = func(context.Context) (string, error) { return src.Authorization, nil }
+		}
+		if src.Distrusts {
+			out.Roots = x509.NewCertPool()
+		}
+		sources = append(sources, out)
+	}
+	return p, p.AddSources(sources)
 }
 
 // compile shows what a policy is refused with.

@@ -17,6 +17,7 @@ const (
 	lingerTime  = time.Second     // for the client to read the refusal
 	maxPath     = 1 << 10         // bytes of a path in the audit
 	maxWord     = 32              // of a method
+	maxPhrase   = 500             // of the words in a status line
 )
 
 // words are what is said in answers.
@@ -59,12 +60,38 @@ func (f *flow) tell(conn net.Conn, k kind, err error) {
 	case overTLS:
 		_, _ = conn.Write(alertDenied) // it may be gone, as below
 	case overHTTP:
-		words := f.t.words(r)
-		_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, http.StatusText(status), len(words), words)
+		inWords(conn, status, f.t.words(r), f.a.event.Method == http.MethodHead)
+		return
 	default:
 		return // closed with the flow
 	}
-	// Closing at once would reset the connection, and lose what was said.
+	linger(conn)
+}
+
+// inWords says words over HTTP/1, in the body and, since that is what many
+// clients make their errors of, in the status line.
+func inWords(conn net.Conn, status int, words string, head bool) {
+	body := words
+	if head {
+		body = ""
+	}
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, phrase(words), len(words), body)
+	linger(conn)
+}
+
+// phrase makes words fit into a status line.
+func phrase(words string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, clip(strings.TrimSuffix(words, "\n"), maxPhrase))
+}
+
+// linger lets the client read what was said: closing at once would reset the
+// connection.
+func linger(conn net.Conn) {
 	_ = closeWrite(conn)
 	_ = conn.SetReadDeadline(time.Now().Add(lingerTime))
 	_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxHead))

@@ -252,3 +252,12 @@ func (c *Client) Trust(ctx context.Context, pem []byte) error {
 	}
 	return c.do(ctx, call{method: http.MethodPost, path: "/trust", json: guestapi.TrustRequest{PEM: pem}, time: slowCallTime}, nil)
 }
+
+// SetPackages says where package managers get packages from. Guests of before
+// that could be said leave them to themselves.
+func (c *Client) SetPackages(ctx context.Context, p guestapi.Packages) error {
+	if c.protocol < 8 {
+		return nil
+	}
+	return c.do(ctx, call{method: http.MethodPost, path: "/packages", json: p}, nil)
+}

@@ -40,6 +40,7 @@
 //	POST   /files/dir                                api.MkdirRequest → 204, parents are made
 //	POST   /files/move                               api.MoveRequest → 204
 //	POST   /trust                                    TrustRequest → 204; a certificate authority for the sandbox's trust stores
+//	POST   /packages                                 Packages → 204; where package managers get packages from
 //	GET    /ports                                    []Listener: what programs listen on
 //	POST   /flows?port=N                             a connection to a port: bytes → frames, see flow.go; 409 when nothing listens
 //	POST   /calls                                    frames ↔ frames: what programs inside call outside, see calls.go; one at a time, the newest
@@ -69,8 +70,9 @@ import (
 //	5  GET, PUT /files/tar
 //	6  POST /trust
 //	7  POST /calls
+//	8  Packages in AssignRequest, and POST /packages
 const (
-	Protocol       = 7
+	Protocol       = 8
 	OldestProtocol = 1
 )
 
@@ -179,6 +181,7 @@ type AssignRequest struct {
 	KeepEnvs   bool              `json:"keep_envs,omitempty"` // Envs come on top of those of the sandbox that this is a copy of
 	Resolvers  []string          `json:"resolvers,omitempty"` // addresses that answer for names; /etc/resolv.conf gets them while it holds nothing of a user's
 	Rehearse   bool              `json:"rehearse,omitempty"`  // let the spares act a cell, which brings their pages back; nobody waits yet
+	Packages   *Packages         `json:"packages,omitempty"`  // nil: as they were
 }
 
 // AssignResponse reports each step.
@@ -197,6 +200,15 @@ type Step struct {
 // TrustRequest names a certificate authority that programs inside are to trust.
 type TrustRequest struct {
 	PEM []byte `json:"pem"`
+}
+
+// Packages says where package managers inside get packages from. The zero value
+// leaves them to themselves. There are no passwords in it.
+type Packages struct {
+	Indexes   []string `json:"indexes,omitempty"`    // URLs of indexes of Python packages, the main one first
+	FindLinks []string `json:"find_links,omitempty"` // URLs of pages with links to Python packages
+	Closed    string   `json:"closed,omitempty"`     // instead of Indexes: what pip says, for it can reach nothing
+	Registry  string   `json:"registry,omitempty"`   // URL of npm's
 }
 
 // Listener is a port that a program inside listens on.

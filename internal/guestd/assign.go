@@ -68,6 +68,11 @@ func checkAssign(req guestapi.AssignRequest) error {
 			return fault.InvalidField("resolvers", "%q is not an address", r)
 		}
 	}
+	if req.Packages != nil {
+		if err := checkPackages(*req.Packages); err != nil {
+			return err
+		}
+	}
 	return checkEnvs("envs", req.Envs)
 }
 
@@ -88,6 +93,7 @@ func (a *Agent) assign(req guestapi.AssignRequest) guestapi.AssignResponse {
 		{"random", func() (string, error) { return a.assignRandom(req) }},
 		{"hostname", func() (string, error) { return a.assignHostname(req.Hostname) }},
 		{"resolvers", func() (string, error) { return a.assignResolvers(req.Resolvers) }},
+		{"packages", func() (string, error) { return a.assignPackages(req.Packages) }},
 		{"machine_id", func() (string, error) { return a.assignMachineID(req.MachineID) }},
 		{"generation_file", func() (string, error) { return a.assignGeneration(req.Generation) }},
 		{"hooks", func() (string, error) { return a.restoreHooks(req.KeepEnvs, req.Generation) }},

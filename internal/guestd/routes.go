@@ -84,6 +84,9 @@ func (a *Agent) routes() http.Handler {
 	if a.newest() >= 7 {
 		handle("POST /calls", a.postCalls)
 	}
+	if a.newest() >= 8 {
+		handle("POST /packages", a.postPackages)
+	}
 
 	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
 		return fault.New(api.CodeNotFound, "the guest agent has no route %s %s", r.Method, r.URL.Path)

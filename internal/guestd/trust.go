@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -130,9 +131,19 @@ func (a *Agent) tellStores(ctx context.Context) {
 		}
 	}
 	if keytool, err := exec.LookPath("keytool"); err == nil {
-		out, err := exec.CommandContext(ctx, keytool, "-importcert", "-noprompt", "-cacerts", "-storepass", "changeit", "-alias", "pandastack", "-file", "/"+ownBundle).CombinedOutput()
-		if err != nil && !bytes.Contains(out, []byte("already exists")) {
-			a.log.Warn("Java's key store lacks our authority", "error", err, "output", short(string(out)))
+		if err := tellJava(ctx, keytool, "/"+ownBundle, "-cacerts"); err != nil {
+			a.log.Warn("Java's key store lacks our authority", "error", err)
 		}
 	}
+}
+
+// tellJava has keytool take an authority into a key store, which the last
+// arguments name. Once is enough.
+func tellJava(ctx context.Context, keytool, authority string, store ...string) error {
+	args := append([]string{"-importcert", "-noprompt", "-storepass", "changeit", "-alias", "pandastack", "-file", authority}, store...)
+	out, err := exec.CommandContext(ctx, keytool, args...).CombinedOutput()
+	if err != nil && !bytes.Contains(out, []byte("already exists")) {
+		return fmt.Errorf("%w: %s", err, short(string(out)))
+	}
+	return nil
 }

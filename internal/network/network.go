@@ -39,6 +39,8 @@ type Options struct {
 	Key    []byte // 32 bytes, which secrets are encrypted with
 	Named  map[string]api.NetworkPolicy
 	CA     *egress.CA // nil: policies that open TLS are refused
+	PyPI   FindIndex  // what "pypi" in allow stands for; nil: a host of that name
+	NPM    FindIndex  // what "npm" stands for; as above
 	Engine egress.Options
 	Log    *slog.Logger
 }
@@ -46,11 +48,12 @@ type Options struct {
 // Service looks after the networks of all sandboxes of a daemon.
 type Service struct {
 	*Secrets
-	store  Store
-	engine *egress.Engine
-	ca     *egress.CA
-	named  map[string]api.NetworkPolicy
-	log    *slog.Logger
+	store   Store
+	engine  *egress.Engine
+	ca      *egress.CA
+	named   map[string]api.NetworkPolicy
+	indexes map[string]*index // by the word in allow
+	log     *slog.Logger
 
 	mu    sync.Mutex
 	gates map[string]*gate // that are open, by sandbox
@@ -75,7 +78,13 @@ func New(o Options) (*Service, error) {
 			return nil, err
 		}
 	}
-	return &Service{Secrets: secrets, store: o.Store, engine: egress.New(o.Engine), ca: o.CA, named: o.Named, log: o.Log, gates: map[string]*gate{}}, nil
+	indexes := map[string]*index{}
+	for word, find := range map[string]FindIndex{wordPyPI: o.PyPI, wordNPM: o.NPM} {
+		if find != nil {
+			indexes[word] = &index{find: find}
+		}
+	}
+	return &Service{Secrets: secrets, store: o.Store, engine: egress.New(o.Engine), ca: o.CA, named: o.Named, indexes: indexes, log: o.Log, gates: map[string]*gate{}}, nil
 }
 
 // Plan checks what is asked for and gives what is to be kept of it. What is nil
@@ -123,7 +132,24 @@ func (s *Service) compile(ctx context.Context, owner string, p *api.NetworkPolic
 			return nil, err
 		}
 	}
-	return egress.Compile(*p, secrets, s.named)
+	own, sources, err := s.expand(ctx, "network", *p)
+	if err != nil {
+		return nil, err
+	}
+	named := s.named
+	if base, ok := named[p.Policy]; ok {
+		base, more, err := s.expand(ctx, "policy "+p.Policy, base)
+		if err != nil {
+			return nil, err
+		}
+		named = map[string]api.NetworkPolicy{p.Policy: base}
+		sources = append(sources, more...)
+	}
+	compiled, err := egress.Compile(own, secrets, named)
+	if err != nil {
+		return nil, err
+	}
+	return compiled, compiled.AddSources(sources)
 }
 
 // ofNetwork is what sealed secrets of sandboxes are bound to: their workspace,

@@ -473,11 +473,19 @@ func identity(row store.Sandbox, t Template) guestapi.AssignRequest {
 	rand.Read(random) // never fails
 	return guestapi.AssignRequest{
 		SandboxID: row.ID, Generation: row.Generation, Hostname: row.ID, MachineID: hex.EncodeToString(random[64:]),
-		MemoryMB: row.MemoryMB, PIDs: row.PIDs, Entropy: random[:64], UnixNano: time.Now().UnixNano(), Spares: t.Spares,
+		MemoryMB: row.MemoryMB, PIDs: row.PIDs, Entropy: random[:64], Spares: t.Spares,
 	}
 }
 
 func (m *Manager) tell(ctx context.Context, b *box, client *guest.Client, req guestapi.AssignRequest) error {
+	if m.cfg.Policies != nil {
+		packages, err := m.cfg.Policies.Packages(ctx, b.get())
+		if err != nil {
+			return err
+		}
+		req.Packages = &packages
+	}
+	req.UnixNano = time.Now().UnixNano()
 	resp, err := client.Assign(ctx, req)
 	if err != nil {
 		return ours(err, "the agent in the sandbox did not take its name")

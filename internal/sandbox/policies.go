@@ -7,6 +7,7 @@ import (
 	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
+	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -23,6 +24,8 @@ type Policies interface {
 	// Certificate is what a sandbox has to trust so that its policy can hold, in
 	// PEM; nil when nothing is opened.
 	Certificate(ctx context.Context, sb store.Sandbox) ([]byte, error)
+	// Packages says where package managers in a sandbox get packages from.
+	Packages(ctx context.Context, sb store.Sandbox) (guestapi.Packages, error)
 	// Show describes the network of a sandbox, without the values of secrets.
 	Show(sb store.Sandbox) api.NetworkInfo
 }
@@ -82,6 +85,13 @@ func (m *Manager) SetNetwork(ctx context.Context, owner, id string, p api.Networ
 			return api.NetworkInfo{}, cerr
 		}
 		if err := m.trust(ctx, row, client); err != nil {
+			return api.NetworkInfo{}, err
+		}
+		packages, err := m.cfg.Policies.Packages(ctx, row)
+		if err == nil {
+			err = client.SetPackages(ctx, packages)
+		}
+		if err != nil {
 			return api.NetworkInfo{}, err
 		}
 	}

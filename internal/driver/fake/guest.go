@@ -417,6 +417,7 @@ func (g *Guest) routes() {
 		return answer(w, nil)
 	}))
 	handle("GET /ports", g.listPorts)
+	handle("POST /packages", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })
 	handle("POST /trust", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })
 	handle("POST /flows", g.flow)
 	g.processRoutes(handle)
