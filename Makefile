@@ -118,8 +118,8 @@ test-kernel: $(KERNEL_SITE)/.done template
 PYTEST := $(VENV)/bin/pytest -q -n 2 --dist loadfile
 test-sdk:
 	$(PYTEST) sdk/python/tests
-test-ts: ts
-	cd $(TS) && npm run --silent check && node --test test/*.test.mjs
+test-ts: ts $(TS)/runtimes/node_modules/.done
+	cd $(TS) && npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done
 test-live:
 	$(PYTEST) test
 test-examples:

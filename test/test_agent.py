@@ -411,6 +411,18 @@ def test_runs_are_shown(daemon, tmp_path):
     process.communicate(timeout=20)
     answered(again)
     assert [e["outcome"]["digest"] for e in again.of("outcome")] == [e["outcome"]["digest"] for e in run.of("outcome")]
+    same = cli(daemon, "agent", "replay", run.info["id"])
+    assert same.returncode == 0 and "the same came of all 1 cells" in same.stderr, same.stderr
+    replayed = cli(daemon, "--json", "agent", "replay", run.info["id"])
+    said = json.loads(replayed.stdout)
+    assert [(c["turn"], c["same"]) for c in said["cells"]] == [(1, True)] and said["run"]["answer"] == run.info["answer"]
+
+
+def test_a_replay_tells_what_came_out_otherwise(daemon, tmp_path):
+    run = agent(daemon, tmp_path, [code("print('always')"), code("import uuid; print(uuid.uuid4())"), DONE])
+    again = cli(daemon, "agent", "replay", run.info["id"])
+    assert again.returncode == 1
+    assert "turn 1, cell 1: the same" in again.stdout and "turn 2, cell 1: otherwise" in again.stdout, again.stdout
 
 
 def test_from_python(daemon, tmp_path):
@@ -437,3 +449,23 @@ def test_what_cannot_work_is_refused(daemon):
     ]:
         refused = cli(daemon, "agent", "run", "x", *args)
         assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+
+
+def test_analyst(daemon, tmp_path):
+    (tmp_path / "sales.csv").write_text("region,sales\nNorth,1\nSouth,2\n")
+    (tmp_path / "more data.csv").write_text("region,sales\nWest,3\n")
+    turns = [
+        code("import pandas as pd, matplotlib.pyplot as plt\ndf = pd.concat(map(pd.read_csv, ['sales.csv', 'more data.csv']))\ndf.plot(); plt.show()\nprint('sum', df.sales.sum())"),
+        {**done(r"sum 6", image=True), "say": "FINAL ANSWER: West"},
+    ]
+    ask = ["--json", "analyst", tmp_path / "sales.csv", tmp_path / "more data.csv", "Which region sold most?", "--charts", tmp_path / "out"]
+    with scripted(tmp_path, turns) as url:
+        said = cli(daemon, *ask, "--model", "openai:scripted", "--base-url", url)
+    assert said.returncode == 0, said.stderr
+    answer = json.loads(said.stdout)
+    assert (answer["answer"], answer["charts"]) == ("West", [str(tmp_path / "out" / "chart-1.png")])
+    assert (tmp_path / "out" / "chart-1.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(pandastack.NotFoundError):
+        pandastack.Sandbox.get(answer["sandbox_id"], api_url=daemon.url, api_key=daemon.key)
+    assert cli(daemon, "analyst", "no question").returncode == 2
+    assert cli(daemon, "analyst", tmp_path / "none.csv", "How much?").returncode == 2

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from daemon import BIN, Daemon
+from daemon import BIN, ROOT, Daemon
 
 import pandastack
 
@@ -468,13 +468,29 @@ def web_less(d: Daemon, name: str) -> socket.socket:
     return conn
 
 
-def test_forward_carries_any_protocol(host: Daemon, sb: pandastack.Sandbox) -> None:
+RUNTIMES = ROOT / "sdk" / "typescript" / "runtimes" / "node_modules" / ".bin"
+FORWARDERS = {
+    "command line": [BIN, "sandbox", "forward", "--json"],
+    "node": ["node", ROOT / "test" / "forward.mjs"],
+    "bun": [RUNTIMES / "bun", "run", ROOT / "test" / "forward.mjs"],
+    "deno": [RUNTIMES / "deno", "run", "--allow-all", ROOT / "test" / "forward.mjs"],
+}
+
+
+@pytest.fixture(scope="module")
+def reverse(sb: pandastack.Sandbox) -> None:
+    """A server in the sandbox that is told something, and says it backwards when that has ended."""
     sb.filesystem.write("/workspace/reverse.py", "import socket\ns = socket.create_server(('127.0.0.1', 7777))\nwhile True:\n    c, _ = s.accept()\n    b = b''\n    while p := c.recv(65536): b += p\n    c.sendall(b[::-1]); c.close()\n")
     sb.commands.run(["python3", "/workspace/reverse.py"], background=True)
     end = time.monotonic() + DEADLINE
     while 7777 not in sb.ports():
         assert time.monotonic() < end
-    forward = subprocess.Popen([BIN, "sandbox", "forward", "--json", sb.id, "0:7777", "0:81"], env=host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("by", FORWARDERS)
+def test_forward_carries_any_protocol(host: Daemon, sb: pandastack.Sandbox, reverse: None, by: str) -> None:
+    ports = ["0:7777", "0:81"] if by == "command line" else ["7777", "81"]
+    forward = subprocess.Popen([*FORWARDERS[by], sb.id, *ports], env=host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         address = json.loads(forward.stdout.readline())["local"]
         nobody = json.loads(forward.stdout.readline())["local"]

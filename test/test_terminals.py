@@ -7,10 +7,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -127,6 +129,51 @@ def test_attach_full_screen_resize_detach_and_attach_again(sandbox: Sandbox, tmu
     assert [p.exit_code for p in sandbox.pty.list()] == [7]
 
 
+def put_vim(sandbox: Sandbox) -> str:
+    """Puts this machine's editor into a sandbox, with the libraries that it wants, and gives its command. Templates have none."""
+    program = shutil.which("vim.tiny") or shutil.which("vim")
+    assert program, "scripts/deps test installs it"
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    libraries = [Path(path) for path in re.findall(r"(/\S+) \(0x", linked)]
+    for path in (Path(program), *libraries):
+        sandbox.filesystem.upload(path, f"/opt/vim/{path.name}", mode=0o755)
+    (loader,) = (path.name for path in libraries if path.name.startswith("ld-linux"))
+    return f"/opt/vim/{loader} --library-path /opt/vim /opt/vim/{Path(program).name} -N -u NONE"
+
+
+def test_vim_resize_detach_and_attach_again(sandbox: Sandbox, tmux: Tmux) -> None:
+    vim = put_vim(sandbox)
+    tmux.type("pandastack sandbox attach " + sandbox.id)
+    tmux.see(r"^root@\S+:/workspace#")
+    tmux.type(f"clear; {vim} poem")
+    tmux.see(r'^"poem" \[New')
+    tmux.keys("i")
+    tmux.type("the first line")
+    tmux.keys("Escape")
+    tmux.resize(20, 70)
+    tmux.type(":set lines? columns?")
+    tmux.see("^ +lines=20")
+    tmux.see("^ +columns=70")
+    tmux.keys("Enter")
+    tmux.keys("C-p", "C-q")
+    tmux.see(r"^detached: process \d+ goes on")
+    tmux.resize(25, 90)
+    tmux.type("clear; pandastack sandbox attach " + sandbox.id)
+    tmux.see("^the first line$")
+    tmux.type(":set lines? columns?")
+    tmux.see("^ +lines=25")
+    tmux.see("^ +columns=90")
+    tmux.keys("Enter")
+    tmux.keys("G", "o")
+    tmux.type("the second")
+    tmux.keys("Escape")
+    tmux.type(":wq")
+    tmux.see(r"^root@\S+:/workspace#")
+    assert sandbox.filesystem.read_text("/workspace/poem").split("\n") == ["the first line", "", "the second", "", ""]
+    tmux.keys("C-p", "C-q")
+    tmux.see("^here>")
+
+
 def test_exec_on_a_terminal(sandbox: Sandbox, tmux: Tmux) -> None:
     exec_ = f"pandastack sandbox exec -it {sandbox.id} "
     tmux.type(exec_ + "-- bash -c 'test -t 0 && stty size; read -p \"name? \" n; echo \"<$n>\"; exit 5'; echo code $?")
@@ -149,6 +196,19 @@ def test_exec_on_a_terminal(sandbox: Sandbox, tmux: Tmux) -> None:
     tmux.see("^code 130$")
     tmux.see("^ icanon$")
     eventually("the command goes on", lambda: not any(p.running for p in sandbox.commands.list()))
+
+
+def test_top_shows_a_table_that_lives(sandbox: Sandbox, tmux: Tmux) -> None:
+    tmux.type("clear; pandastack sandbox top --every 200ms " + sandbox.id)
+    tmux.see(r"^ID +TEMPLATE +STATUS +CPU +MEMORY")
+    tmux.see(rf"^{sandbox.id} +code-interpreter +running ")
+    sandbox.pause()
+    tmux.see(rf"^{sandbox.id} +code-interpreter +paused ")
+    sandbox.resume()
+    tmux.keys("C-c")
+    tmux.see("^here>")
+    tmux.type("clear; echo code $?")
+    tmux.see("^code 0$")
 
 
 def test_without_a_terminal(daemon: Daemon, shared_sandbox: Sandbox) -> None:

@@ -6,6 +6,7 @@ type agentCmd struct {
 	Show   agentShowCmd   `cmd:"" help:"Show a run: what was said, run, and seen."`
 	Cancel agentCancelCmd `cmd:"" help:"End runs."`
 	Rm     agentRmCmd     `cmd:"" help:"Remove runs that have ended, and their transcripts."`
+	Replay agentReplayCmd `cmd:"" help:"Do again what a run did, in a fresh sandbox, and say what came out otherwise."`
 	Script agentScriptCmd `cmd:"" help:"Serve a scripted model on loopback, to try agents without a real one."`
 }
 
@@ -18,16 +19,13 @@ func (c *agentCancelCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range c.IDs {
+	return a.each(c.IDs, "cancelled", func(id string) error {
 		run, err := client.GetAgent(a.ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := run.Cancel(a.ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+		return run.Cancel(a.ctx)
+	})
 }
 
 type agentRmCmd struct {
@@ -39,16 +37,13 @@ func (c *agentRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range c.IDs {
+	return a.each(c.IDs, "removed", func(id string) error {
 		run, err := client.GetAgent(a.ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := run.Delete(a.ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+		return run.Delete(a.ctx)
+	})
 }
 
 type agentLsCmd struct {

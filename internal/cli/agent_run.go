@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,14 +61,20 @@ func (c *agentRunCmd) options() (pandastack.AgentOptions, error) {
 		}
 		o.Price = &api.AgentPrice{Input: input, Output: output}
 	}
+	files, err := c.files()
+	o.Files = files
+	return o, err
+}
+
+func (c *agentRunCmd) files() (files []api.AgentFile, err error) {
 	for _, name := range c.File {
 		raw, err := os.ReadFile(name)
 		if err != nil {
-			return o, usageError{err}
+			return nil, usageError{err}
 		}
-		o.Files = append(o.Files, api.AgentFile{Path: filepath.Base(name), Content: raw})
+		files = append(files, api.AgentFile{Path: filepath.Base(name), Content: raw})
 	}
-	return o, nil
+	return files, nil
 }
 
 func (c *agentRunCmd) Run(a *app) error {
@@ -75,42 +82,46 @@ func (c *agentRunCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	client, err := a.client()
+	run, err := a.agent(o, nil)
 	if err != nil {
 		return err
 	}
-	run, err := client.StartAgent(a.ctx, o)
+	return outcome(a, run.Info, run.Info)
+}
+
+// agent starts a run and shows it until it has ended; heard gets each event, if
+// it is not nil. Interrupted, it ends the run: nobody waits for the answer.
+func (a *app) agent(o pandastack.AgentOptions, heard func(api.AgentEvent)) (*pandastack.AgentRun, error) {
+	client, err := a.client()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	run, err := begin(a, func(ctx context.Context) (*pandastack.AgentRun, error) { return client.StartAgent(ctx, o) },
+		func(ctx context.Context, r *pandastack.AgentRun) error { return r.Cancel(ctx) })
+	if err != nil {
+		return nil, err
 	}
 	a.say("%s", run.ID)
 	p := agentProgress{a: a}
 	for e, err := range run.Events(a.ctx, 0) {
+		if a.ctx.Err() != nil {
+			return nil, errors.Join(a.ctx.Err(), a.undo(run.Cancel))
+		}
 		if err != nil {
-			if a.ctx.Err() != nil { // interrupted: nobody waits for the answer any more
-				return c.cancel(a, run)
-			}
-			return err
+			return nil, err
 		}
 		p.show(e)
+		if heard != nil {
+			heard(e)
+		}
 	}
-	return outcome(a, run.Info)
+	return run, nil
 }
 
-// cancel ends a run whose caller was interrupted.
-func (c *agentRunCmd) cancel(a *app, run *pandastack.AgentRun) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), 30*time.Second)
-	defer cancel()
-	if err := run.Cancel(ctx); err != nil {
-		a.say("%s could not be cancelled: %v", run.ID, err)
-	}
-	return failed(exitFailed)
-}
-
-// outcome prints the answer, or why there is none.
-func outcome(a *app, run api.AgentRun) error {
+// outcome prints the answer, or why there is none; shown is what programs get.
+func outcome(a *app, run api.AgentRun, shown any) error {
 	if a.flags.JSON {
-		if err := a.json(run); err != nil {
+		if err := a.json(shown); err != nil {
 			return err
 		}
 	} else if run.Answer != nil {

@@ -40,6 +40,7 @@ type grammar struct {
 	Approval approvalCmd `cmd:"" help:"Calls of tools that wait for somebody's decision."`
 	Template templateCmd `cmd:"" help:"Templates that sandboxes are made from."`
 	Agent    agentCmd    `cmd:"" help:"Models that do a task by writing Python in a sandbox."`
+	Analyst  analystCmd  `cmd:"" help:"Ask a question about files of data."`
 	Key      keyCmd      `cmd:"" help:"API keys."`
 
 	Completion completionCmd `cmd:"" help:"Write the script by which a shell completes commands."`

@@ -43,6 +43,9 @@ complete -c pandastack -a '(pandastack __complete -- (commandline -opc)[2..] (co
 
 // Run writes the script that a shell reads.
 func (c *completionCmd) Run(a *app) error {
+	if a.flags.JSON {
+		return a.json(document{completionScripts[c.Shell]})
+	}
 	_, err := fmt.Fprint(a.Out, completionScripts[c.Shell])
 	return err
 }

@@ -20,6 +20,13 @@ func (c *configShowCmd) Run(a *app) error {
 	if a.flags.JSON {
 		return a.json(shown)
 	}
+	if a.flags.Quiet {
+		var names []string
+		for _, s := range shown {
+			names = append(names, s.Name)
+		}
+		return a.names(names)
+	}
 	var rows [][]string
 	for _, s := range shown {
 		rows = append(rows, []string{s.Name, s.Value, s.Source})
@@ -30,6 +37,9 @@ func (c *configShowCmd) Run(a *app) error {
 type configSampleCmd struct{}
 
 func (c *configSampleCmd) Run(a *app) error {
+	if a.flags.JSON {
+		return a.json(document{config.Sample()})
+	}
 	_, err := a.Out.Write([]byte(config.Sample()))
 	return err
 }

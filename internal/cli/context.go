@@ -121,7 +121,10 @@ func (c *contextInterruptCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return k.Interrupt(a.ctx)
+	if err := k.Interrupt(a.ctx); err != nil {
+		return err
+	}
+	return a.did("interrupted", c.ID)
 }
 
 type contextRestartCmd struct{ contextArgs }
@@ -131,7 +134,10 @@ func (c *contextRestartCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return k.Restart(a.ctx)
+	if err := k.Restart(a.ctx); err != nil {
+		return err
+	}
+	return a.did("restarted", c.ID)
 }
 
 type contextCloseCmd struct{ contextArgs }
@@ -141,5 +147,8 @@ func (c *contextCloseCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return k.Close(a.ctx)
+	if err := k.Close(a.ctx); err != nil {
+		return err
+	}
+	return a.did("closed", c.ID)
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -54,9 +56,35 @@ var exitOf = map[api.Code]int{
 	api.CodeRateLimited:     exitNoCapacity,
 	api.CodeInternal:        exitInternal,
 	api.CodeUnsupported:     exitFailed,
+	api.CodeUnreachable:     exitFailed,
 	api.CodeNoCapacity:      exitNoCapacity,
 	api.CodeTimeout:         exitTimeout,
 	api.CodeNoSpace:         exitNoCapacity,
+}
+
+// hintOf is what to do about an error whose maker does not say it.
+var hintOf = map[api.Code]string{
+	api.CodeInvalid:         "pandastack --help shows how",
+	api.CodeUnauthenticated: "set PANDASTACK_API_KEY, name a --profile of ~/.config/pandastack/config.json, or be in the group that may read /etc/pandastack/client.json",
+	api.CodeDenied:          "use another key, or have one made that may do this: pandastack key create --scope",
+	api.CodeNotFound:        "ids and names are in the lists: pandastack sandbox ls, snapshot ls, template ls, agent ls, secret ls, key ls",
+	api.CodeConflict:        "look at what it is doing: pandastack sandbox get ID, pandastack sandbox events ID",
+	api.CodeTooLarge:        "send less at once; files of any size go with pandastack sandbox cp",
+	api.CodeRateLimited:     "wait a moment, and try again",
+	api.CodeInternal:        "what the daemon's log says of this request is the reason",
+	api.CodeUnsupported:     "pandastack doctor says what this machine can do",
+	api.CodeUnreachable:     "see what listens in it: pandastack sandbox ports ID",
+	api.CodeNoCapacity:      "end what is not needed: pandastack sandbox top, pandastack sandbox kill ID",
+	api.CodeTimeout:         "give it more time (--timeout), or start it with --detach",
+	api.CodeNoSpace:         "remove what is not needed, in the sandbox or of pandastack snapshot ls",
+}
+
+// exitCode is that of an error's code; one of a newer server is no success either.
+func exitCode(code api.Code) int {
+	if exit, ok := exitOf[code]; ok {
+		return exit
+	}
+	return exitInternal
 }
 
 // usageError is a command line that cannot be understood.
@@ -79,6 +107,9 @@ func (a *app) report(err error) int {
 		return int(f)
 	}
 	body, code := explain(err)
+	if body.Hint == "" {
+		body.Hint = hintOf[body.Code]
+	}
 	body.Message = strings.TrimPrefix(body.Message, "pandastack: ") // as the SDK's errors begin, too
 	if a.flags.JSON {
 		raw, _ := json.Marshal(body) // of strings alone
@@ -97,25 +128,25 @@ func explain(err error) (api.Error, int) {
 		remote *pandastack.Error
 		local  *fault.Error
 		usage  usageError
+		file   *fs.PathError // of this machine
 	)
 	switch {
 	case errors.As(err, &remote):
 		e := api.Error{Message: remote.Message, Code: remote.Code, Hint: remote.Hint, Field: remote.Field, RequestID: remote.RequestID}
 		if remote.Code == api.CodeUnauthenticated {
-			e.Message = "the server does not accept the key"
-			e.Hint = "set PANDASTACK_API_KEY, name a --profile of ~/.config/pandastack/config.json, or be in the group that may read /etc/pandastack/client.json"
+			e.Message, e.Hint = "the server does not accept the key", ""
 		}
-		return e, exitOf[remote.Code]
+		return e, exitCode(remote.Code)
 	case errors.As(err, &local):
-		code, ok := exitOf[local.Code]
-		if !ok {
-			code = exitInternal
-		}
-		return api.Error{Message: err.Error(), Code: local.Code, Hint: local.Hint, Field: local.Field}, code
+		return api.Error{Message: err.Error(), Code: local.Code, Hint: local.Hint, Field: local.Field}, exitCode(local.Code)
 	case errors.As(err, &usage):
-		return api.Error{Message: err.Error(), Code: api.CodeInvalid, Hint: "pandastack --help shows how"}, exitUsage
+		return api.Error{Message: err.Error(), Code: api.CodeInvalid}, exitUsage
 	case errors.Is(err, pandastack.ErrConnection):
 		return api.Error{Message: err.Error(), Hint: "start it with: pandastack serve"}, exitNoDaemon
+	case errors.Is(err, syscall.ENOSPC):
+		return api.Error{Message: err.Error(), Code: api.CodeNoSpace, Hint: "make room on this machine's disk"}, exitNoCapacity
+	case errors.As(err, &file):
+		return api.Error{Message: err.Error(), Code: api.CodeInvalid, Hint: "look at the path, and at who may read and write there"}, exitUsage
 	case errors.Is(err, context.Canceled):
 		return api.Error{Message: "interrupted"}, exitSignal
 	}

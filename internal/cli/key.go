@@ -153,5 +153,8 @@ func (c *keyRevokeCmd) Run(a *app) error {
 	if strings.HasPrefix(prefix, "pds_") && len(prefix) > shownOfKey {
 		prefix = prefix[:shownOfKey] // the rest is nobody's business, not even a log's
 	}
-	return client.RevokeKey(a.ctx, prefix)
+	if err := client.RevokeKey(a.ctx, prefix); err != nil {
+		return err
+	}
+	return a.did("revoked", prefix)
 }

@@ -27,6 +27,61 @@ func (a *app) json(v any) error {
 	return enc.Encode(v)
 }
 
+// deed is the answer, for programs, of a verb that does something to a thing and
+// learns nothing new of it.
+type deed struct {
+	ID   string `json:"id"`
+	Done string `json:"done"`
+}
+
+// document is a text that a verb writes, for programs.
+type document struct {
+	Text string `json:"text"`
+}
+
+// did answers programs with what was done; people see that it was no failure.
+func (a *app) did(done, id string) error {
+	if !a.flags.JSON {
+		return nil
+	}
+	return a.json(deed{id, done})
+}
+
+// didAll is did for several things. What was done before a failure is said, too.
+func (a *app) didAll(done string, ids []string) error {
+	if !a.flags.JSON {
+		return nil
+	}
+	all := []deed{}
+	for _, id := range ids {
+		all = append(all, deed{id, done})
+	}
+	return a.json(all)
+}
+
+// each does something to several things, one after the other. Those behind a
+// failure are tried, too; the first failure is the one that is returned.
+func (a *app) each(ids []string, done string, do func(id string) error) error {
+	var first error
+	finished := []string{}
+	for _, id := range ids {
+		if err := do(id); err != nil {
+			if len(ids) > 1 {
+				a.say("%s: %v", id, err)
+			}
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		finished = append(finished, id)
+	}
+	if err := a.didAll(done, finished); err != nil {
+		return err
+	}
+	return first
+}
+
 // say writes a remark, which is not the answer itself.
 func (a *app) say(format string, args ...any) {
 	if !a.flags.Quiet {
@@ -42,6 +97,17 @@ func (a *app) table(header []string, rows [][]string) error {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
 	return w.Flush()
+}
+
+// names writes what a list is of, a line each: the answer of a list to who asks for
+// no more (--quiet).
+func (a *app) names(names []string) error {
+	for _, n := range names {
+		if _, err := fmt.Fprintln(a.Out, plain(n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // when shows a time: how far away it is to people, itself to programs.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -20,6 +19,8 @@ type runCmd struct {
 	Timeout  float64 `default:"30" help:"Seconds that the code may take."`
 	Keep     bool    `help:"Leave the sandbox running and say its id."`
 	Charts   string  `help:"Folder that charts are saved to." placeholder:"DIR"`
+
+	kept string // id of the sandbox that stays
 }
 
 func (c *runCmd) source(a *app) (string, error) {
@@ -54,23 +55,31 @@ func (c *runCmd) Run(a *app) error {
 		return err
 	}
 	ttl := max(300, int(c.Timeout)+120)
-	sb, err := client.Create(a.ctx, pandastack.CreateOptions{Template: c.Template, TTLSeconds: &ttl})
+	sb, err := a.create(client, pandastack.CreateOptions{Template: c.Template, TTLSeconds: &ttl})
 	if err != nil {
 		return err
 	}
 	if c.Keep {
-		a.say("sandbox %s stays, for %s", sb.ID, span(time.Duration(ttl)*time.Second))
+		c.kept = sb.ID
+		a.stays(sb, ttl)
 	} else {
 		defer c.kill(a, sb)
 	}
 	return c.execute(a, sb.Context(""), code)
 }
 
+// stays says which sandbox is kept, and how long. That was asked for, also by
+// who wants no remarks.
+func (a *app) stays(sb *pandastack.Sandbox, ttl int) {
+	if a.flags.Quiet {
+		fmt.Fprintln(a.Err, sb.ID)
+	}
+	a.say("sandbox %s stays, for %s", sb.ID, span(time.Duration(ttl)*time.Second))
+}
+
 // kill ends the sandbox also when the command was interrupted.
 func (c *runCmd) kill(a *app, sb *pandastack.Sandbox) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), 10*time.Second)
-	defer cancel()
-	if err := sb.Kill(ctx); err != nil {
+	if err := a.undo(sb.Kill); err != nil {
 		a.say("sandbox %s could not be ended: %v", sb.ID, err)
 	}
 }
@@ -119,10 +128,16 @@ func (c *runCmd) execute(a *app, k *pandastack.CodeContext, code string) error {
 	return c.show(a, ex, saved)
 }
 
+// ranOnce is the answer of run to programs.
+type ranOnce struct {
+	pandastack.Execution
+	SandboxID string `json:"sandbox_id,omitempty"` // of the one that was kept
+}
+
 // show writes what is known at the end.
 func (c *runCmd) show(a *app, ex pandastack.Execution, saved []string) error {
 	if a.flags.JSON {
-		if err := a.json(ex); err != nil {
+		if err := a.json(ranOnce{ex, c.kept}); err != nil {
 			return err
 		}
 	} else {

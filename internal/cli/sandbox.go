@@ -58,6 +58,9 @@ func (a *app) describe(s api.SandboxInfo) error {
 	if a.flags.JSON {
 		return a.json(s)
 	}
+	if a.flags.Quiet {
+		return a.names([]string{s.ID})
+	}
 	rows := [][]string{
 		{"id", s.ID},
 		{"template", plain(s.Template)},

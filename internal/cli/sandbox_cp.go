@@ -79,9 +79,18 @@ func (a *app) copied(res api.TarResult) error {
 }
 
 func (a *app) uploadFile(sb *pandastack.Sandbox, from, to string) error {
+	res, err := a.sendFile(sb, from, to)
+	if err != nil {
+		return err
+	}
+	return a.copied(api.TarResult{Path: to, Files: 1, Bytes: res.Bytes})
+}
+
+// sendFile copies a file into a sandbox, and shows how far it is.
+func (a *app) sendFile(sb *pandastack.Sandbox, from, to string) (res api.WriteResult, err error) {
 	f, err := os.Open(from)
 	if err != nil {
-		return usageError{err}
+		return res, usageError{err}
 	}
 	defer f.Close()
 	var o pandastack.WriteOptions
@@ -89,12 +98,12 @@ func (a *app) uploadFile(sb *pandastack.Sandbox, from, to string) error {
 		o.Mode = info.Mode().Perm() // a program stays one
 	}
 	meter := a.meter()
-	res, err := sb.WriteFrom(a.ctx, to, meter.reader(f), o)
+	res, err = sb.WriteFrom(a.ctx, to, meter.reader(f), o)
 	meter.end()
 	if err != nil {
-		return fmt.Errorf("%s: %w", to, err)
+		return res, fmt.Errorf("%s: %w", to, err)
 	}
-	return a.copied(api.TarResult{Path: to, Files: 1, Bytes: res.Bytes})
+	return res, nil
 }
 
 func (a *app) download(sb *pandastack.Sandbox, from, to string) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/pandastack/pandastack/api"
@@ -25,6 +26,13 @@ type sandboxCreateCmd struct {
 	Metadata   map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
 }
 
+// create makes a sandbox, which does not stay behind when its caller is
+// interrupted meanwhile.
+func (a *app) create(client *pandastack.Client, o pandastack.CreateOptions) (*pandastack.Sandbox, error) {
+	return begin(a, func(ctx context.Context) (*pandastack.Sandbox, error) { return client.Create(ctx, o) },
+		func(ctx context.Context, sb *pandastack.Sandbox) error { return sb.Kill(ctx) })
+}
+
 func (c *sandboxCreateCmd) Run(a *app) error {
 	client, err := a.client()
 	if err != nil {
@@ -45,7 +53,7 @@ func (c *sandboxCreateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	sb, err := client.Create(a.ctx, pandastack.CreateOptions{
+	sb, err := a.create(client, pandastack.CreateOptions{
 		Template: c.Template, FromSnapshot: c.From, Persistent: c.Persistent, TTLSeconds: c.TTL, IdleTimeoutSeconds: c.Idle,
 		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, PIDs: c.PIDs, Envs: c.Env, Metadata: c.Metadata, Network: network, Secrets: secrets, Tools: tools,
 	})

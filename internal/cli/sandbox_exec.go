@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"time"
 
 	"github.com/pandastack/pandastack/api"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
@@ -25,10 +24,7 @@ type sandboxExecCmd struct {
 	Keys    string            `name:"detach-keys" default:"ctrl-p,ctrl-q" help:"With -t: keys that leave the command running." placeholder:"KEYS"`
 }
 
-const (
-	execTimeout = 60
-	killTime    = 10 * time.Second // for the kill of a command whose caller has gone
-)
+const execTimeout = 60
 
 func (c *sandboxExecCmd) Run(a *app) error {
 	words := c.Command
@@ -66,7 +62,7 @@ func (c *sandboxExecCmd) Run(a *app) error {
 	if c.TTY {
 		o.PTY = new(a.size())
 	}
-	p, err := sb.Start(a.ctx, cmd, o)
+	p, err := a.start(sb, cmd, o)
 	if err != nil {
 		return err
 	}
@@ -84,12 +80,15 @@ func (c *sandboxExecCmd) Run(a *app) error {
 	return err
 }
 
-// killed ends a command with its caller, who was interrupted.
-func (a *app) killed(p *pandastack.Process, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), killTime)
-	defer cancel()
-	return errors.Join(err, p.Kill(ctx))
+// start starts a command, which does not stay behind when its caller is
+// interrupted meanwhile.
+func (a *app) start(sb *pandastack.Sandbox, cmd api.Command, o pandastack.StartOptions) (*pandastack.Process, error) {
+	return begin(a, func(ctx context.Context) (*pandastack.Process, error) { return sb.Start(ctx, cmd, o) },
+		func(ctx context.Context, p *pandastack.Process) error { return p.Kill(ctx) })
 }
+
+// killed ends a command with its caller, who was interrupted.
+func (a *app) killed(p *pandastack.Process, err error) error { return errors.Join(err, a.undo(p.Kill)) }
 
 // onTerminal runs the command on a terminal that this one is at.
 func (c *sandboxExecCmd) onTerminal(a *app, sb *pandastack.Sandbox, cmd api.Command) error {
@@ -104,7 +103,7 @@ func (c *sandboxExecCmd) onTerminal(a *app, sb *pandastack.Sandbox, cmd api.Comm
 	if c.Timeout != nil {
 		o.TimeoutSeconds = *c.Timeout
 	}
-	p, err := sb.Start(a.ctx, cmd, o)
+	p, err := a.start(sb, cmd, o)
 	if err != nil {
 		return err
 	}

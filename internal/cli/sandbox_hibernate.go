@@ -12,7 +12,10 @@ func (c *sandboxHibernateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return sb.Hibernate(a.ctx, api.CarryRequest{CarryRunning: c.Carry})
+	if err := sb.Hibernate(a.ctx, api.CarryRequest{CarryRunning: c.Carry}); err != nil {
+		return err
+	}
+	return a.did("hibernated", c.ID)
 }
 
 type sandboxWakeCmd struct {
@@ -24,5 +27,8 @@ func (c *sandboxWakeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return sb.Wake(a.ctx)
+	if err := sb.Wake(a.ctx); err != nil {
+		return err
+	}
+	return a.did("woken", c.ID)
 }

@@ -34,18 +34,11 @@ func (c *sandboxKillCmd) Run(a *app) error {
 	case len(ids) == 0:
 		return usageError{fmt.Errorf("give the id of a sandbox, or --all")}
 	}
-	var first error
-	for _, id := range ids {
+	return a.each(ids, "killed", func(id string) error {
 		if err := client.Sandbox(id).Kill(a.ctx); err != nil {
-			if len(ids) > 1 {
-				a.say("%s: %v", id, err)
-			}
-			if first == nil {
-				first = err
-			}
-			continue
+			return err
 		}
 		a.say("%s ended", id)
-	}
-	return first
+		return nil
+	})
 }

@@ -9,7 +9,10 @@ func (c *sandboxPauseCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return sb.Pause(a.ctx)
+	if err := sb.Pause(a.ctx); err != nil {
+		return err
+	}
+	return a.did("paused", c.ID)
 }
 
 type sandboxResumeCmd struct {
@@ -21,5 +24,8 @@ func (c *sandboxResumeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return sb.Resume(a.ctx)
+	if err := sb.Resume(a.ctx); err != nil {
+		return err
+	}
+	return a.did("resumed", c.ID)
 }

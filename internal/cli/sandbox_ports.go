@@ -20,6 +20,17 @@ func (c *sandboxPortsCmd) Run(a *app) error {
 	if a.flags.JSON {
 		return a.json(list)
 	}
+	if a.flags.Quiet {
+		var names []string
+		for _, p := range list {
+			names = append(names, strconv.Itoa(p.Port))
+		}
+		return a.names(names)
+	}
+	if len(list) == 0 {
+		a.say("nothing listens, and nothing is named")
+		return nil
+	}
 	var rows [][]string
 	for _, p := range list {
 		state, seen := "-", "with the key"

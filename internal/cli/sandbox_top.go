@@ -42,7 +42,7 @@ func (c *sandboxTopCmd) Run(a *app) error {
 	if c.Every < topLeast {
 		return usageError{fmt.Errorf("--every must be at least %s, but is %s", topLeast, c.Every)}
 	}
-	if c.Once || a.flags.JSON || !a.Terminal {
+	if c.Once || a.flags.JSON || a.flags.Quiet || !a.Terminal {
 		if _, err := c.look(a.ctx, client); err != nil {
 			return err
 		}
@@ -133,6 +133,13 @@ func (c *sandboxTopCmd) look(ctx context.Context, client *pandastack.Client) ([]
 
 // top writes the table.
 func (a *app) top(list []topRow) error {
+	if a.flags.Quiet {
+		var names []string
+		for _, r := range list {
+			names = append(names, r.ID)
+		}
+		return a.names(names)
+	}
 	if len(list) == 0 {
 		a.say("there are none")
 		return nil

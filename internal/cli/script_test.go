@@ -34,6 +34,7 @@ func TestScripts(t *testing.T) {
 			"ready":  ready,
 			"status": status,
 			"term":   stop,
+			"verbs":  everyVerb,
 		},
 	})
 }

@@ -54,6 +54,17 @@ func (c *secretLsCmd) Run(a *app) error {
 	if a.flags.JSON {
 		return a.json(list)
 	}
+	if a.flags.Quiet {
+		var names []string
+		for _, s := range list {
+			names = append(names, s.Name)
+		}
+		return a.names(names)
+	}
+	if len(list) == 0 {
+		a.say("there are none")
+		return nil
+	}
 	var rows [][]string
 	for _, s := range list {
 		rows = append(rows, []string{s.Name, a.when(s.CreatedAt), a.when(s.UpdatedAt)})
@@ -70,5 +81,8 @@ func (c *secretRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return client.DeleteSecret(a.ctx, c.Name)
+	if err := client.DeleteSecret(a.ctx, c.Name); err != nil {
+		return err
+	}
+	return a.did("removed", c.Name)
 }

@@ -87,6 +87,9 @@ func (c *snapshotGetCmd) Run(a *app) error {
 	if a.flags.JSON {
 		return a.json(sn)
 	}
+	if a.flags.Quiet {
+		return a.names([]string{sn.ID})
+	}
 	rows := [][]string{
 		{"id", sn.ID},
 		{"name", plain(sn.Name)},
@@ -134,10 +137,5 @@ func (c *snapshotRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range c.IDs {
-		if err := client.DeleteSnapshot(a.ctx, id); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.each(c.IDs, "removed", func(id string) error { return client.DeleteSnapshot(a.ctx, id) })
 }

@@ -13,6 +13,7 @@ import (
 type templateCmd struct {
 	Build templateBuildCmd `cmd:"" help:"Build a template from its recipe, unless it is built."`
 	Ls    templateLsCmd    `cmd:"" help:"List templates."`
+	Rm    templateRmCmd    `cmd:"" help:"Remove templates. Sandboxes and snapshots made from them stay."`
 }
 
 type templateLsCmd struct {
@@ -66,4 +67,21 @@ func (c *templateLsCmd) list(a *app) ([]api.TemplateInfo, error) {
 		return nil, err
 	}
 	return daemon.Templates(a.ctx, cfg)
+}
+
+type templateRmCmd struct {
+	place
+	Names []string `arg:"" name:"name" help:"Names of templates."`
+}
+
+func (c *templateRmCmd) Help() string {
+	return "On the server's own machine, whether its daemon runs or not: no sandbox is made from them any more. A daemon frees the disk some minutes later, as soon as no sandbox or snapshot needs their files."
+}
+
+func (c *templateRmCmd) Run(a *app) error {
+	cfg, err := c.load(a, nil)
+	if err != nil {
+		return err
+	}
+	return a.each(c.Names, "removed", func(name string) error { return daemon.RemoveTemplate(a.ctx, cfg, name) })
 }

@@ -114,6 +114,12 @@ func Templates(ctx context.Context, cfg *config.Config) ([]api.TemplateInfo, err
 	return out, nil
 }
 
+// RemoveTemplate takes a template's name away, with no daemon. Its files stay as
+// long as sandboxes or snapshots need them; a daemon removes what is left over.
+func RemoveTemplate(ctx context.Context, cfg *config.Config, name string) error {
+	return templateStore(cfg).Remove(ctx, name)
+}
+
 // BuildTemplate makes a template on this machine, with no daemon. The recipe
 // is the name of one that comes with PandaStack, or a folder.
 func BuildTemplate(ctx context.Context, cfg *config.Config, recipe string, log *slog.Logger, progress func(template.Event)) (template.Template, error) {

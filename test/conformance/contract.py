@@ -43,8 +43,10 @@ class Operation:
 
     @property
     def _success(self) -> tuple[str, dict[str, Any]]:
-        status = next(s for s in self._spec["responses"] if s.startswith("2") or s == "101")
-        return status, resolved(self._spec["responses"][status])
+        answers = {s: resolved(r) for s, r in self._spec["responses"].items() if s.startswith("2") or s == "101"}
+        usual = [s for s, r in answers.items() if "application/json" in r.get("content", {})]  # what is answered unless a stream is asked for
+        status = (usual or list(answers))[0]
+        return status, answers[status]
 
     @property
     def status(self) -> int:
@@ -97,6 +99,8 @@ def sample(schema: dict[str, Any], name: str = "value", without: frozenset[str] 
     match schema.get("type"):
         case "string" if schema.get("format") == "date-time":
             return f"2026-03-01T10:00:{number % 60:02}Z"
+        case "string" if schema.get("format") == "byte" or schema.get("contentEncoding") == "base64":
+            return "dGV4dA=="
         case "string" if name == "stream":
             return "stderr"
         case "string":

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import inspect
 import json
+import os
 import sys
+import tempfile
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any, Callable, Dict
 
 import pandastack as p
@@ -43,6 +47,10 @@ def plain(value: Any) -> Any:
         return {"port": int(value), **vars(value)}
     if isinstance(value, p.CodeContext):
         return {"id": value.id, "language": value.language, "warnings": value.warnings}
+    if isinstance(value, p.AgentRun):
+        return plain(value.info)
+    if isinstance(value, p.AgentEvent):
+        return value.data
     if isinstance(value, p.Process):
         return {"pid": value.pid}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -111,6 +119,53 @@ def create_token(a: Dict[str, Any]) -> Any:
     if "expires_at" in a:
         a["expires_at"] = datetime.fromisoformat(a["expires_at"].replace("Z", "+00:00"))
     return client.tokens.create(**a)
+
+
+def start_agent(a: Dict[str, Any]) -> Any:
+    options, run = a.pop("options"), ("task", "files", "sandbox_id", "metadata")
+    return p.Agent(**options).start(**{n: v for n, v in a.items() if n in run})
+
+
+def agent_run(a: Dict[str, Any]) -> p.AgentRun:
+    return p.Agent().get(a.pop("id"))
+
+
+def ended(run: p.AgentRun) -> Any:
+    answer = run.wait()
+    return {"answer": answer, "reason": run.reason}
+
+
+def copied_dir(a: Dict[str, Any]) -> Any:
+    """A folder is made here, goes in, and comes out into another."""
+    files = sandbox(a).filesystem
+    with tempfile.TemporaryDirectory() as here:
+        make_tree(Path(here, "in"), a["tree"])
+        sent = files.upload_dir(Path(here, "in"), a["path"])
+        got = files.download_dir(a["path"], Path(here, "out"))
+        return {"sent": plain(sent), "got": plain(got), "tree": seen_tree(Path(here, "out"))}
+
+
+def make_tree(folder: Path, tree: Dict[str, Dict[str, Any]]) -> None:
+    for name, entry in tree.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if "link" in entry:
+            path.symlink_to(entry["link"])
+            continue
+        path.write_text(entry["text"])
+        path.chmod(int(entry.get("mode", "644"), 8))
+        os.utime(path, (entry.get("mtime", 0), entry.get("mtime", 0)))
+
+
+def seen_tree(folder: Path) -> Dict[str, Any]:
+    tree: Dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            tree[name] = {"link": os.readlink(path)}
+        elif path.is_file():
+            tree[name] = {"text": path.read_text(), "mode": oct(path.stat().st_mode & 0o777)[2:], "mtime": int(path.stat().st_mtime)}
+    return tree
 
 
 OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
@@ -191,12 +246,43 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "filesystem.mkdir": lambda a: sandbox(a).filesystem.mkdir(**a),
     "filesystem.move": lambda a: sandbox(a).filesystem.move(**a),
     "filesystem.remove": lambda a: sandbox(a).filesystem.remove(**a),
+    "filesystem.copied_dir": copied_dir,
+    "agents.start": start_agent,
+    "agents.get": agent_run,
+    "agents.runs": lambda a: p.Agent().runs(**a),
+    "agent.wait": lambda a: ended(agent_run(a)),
+    "agent.events": lambda a: list(agent_run(a).events(**a)),
+    "agent.transcript": lambda a: agent_run(a).transcript(),
+    "agent.figure": lambda a: agent_run(a).figure(**a),
+    "agent.refresh": lambda a: agent_run(a).refresh(),
+    "agent.cancel": lambda a: agent_run(a).cancel(),
+    "agent.delete": lambda a: agent_run(a).delete(),
 }
+
+
+def surface() -> Dict[str, Any]:
+    """The public verbs of each noun, and the errors."""
+    bare = p.Client(api_url="http://127.0.0.1:1")
+    owners = [bare, p.Sandbox(bare, p.SandboxInfo(id="x"))]
+    nouns = {type(value) for owner in owners for name, value in vars(owner).items() if not name.startswith("_")}
+    errors = []
+    for value in (getattr(p, name) for name in p.__all__):
+        if not inspect.isclass(value) or value.__name__.startswith("Async"):
+            continue
+        if issubclass(value, Exception):
+            errors.append(value.__name__)
+        elif not dataclasses.is_dataclass(value):
+            nouns.add(value)
+    verbs = {c.__name__: [n for n in dir(c) if not n.startswith("_") and callable(getattr(c, n))] for c in nouns if c.__module__.startswith("pandastack._sync")}
+    return {"nouns": verbs, "errors": sorted(errors)}
 
 
 def main() -> None:
     if sys.argv[1:] == ["--ops"]:
         print(json.dumps(sorted(OPS)))
+        return
+    if sys.argv[1:] == ["--surface"]:
+        print(json.dumps(surface()))
         return
     for line in sys.stdin:
         step = json.loads(line)

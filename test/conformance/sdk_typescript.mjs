@@ -20,6 +20,7 @@ function plain(value) {
   }
   if (value instanceof sdk.Sandbox) return value.info;
   if (value instanceof sdk.CodeContext) return { id: value.id, language: value.language, warnings: value.warnings };
+  if (value instanceof sdk.AgentRun) return value.info;
   if (value instanceof sdk.Process) return { pid: value.pid };
   if (value instanceof Uint8Array) return toBase64(value);
   if (Array.isArray(value)) return value.map(plain);
@@ -65,7 +66,49 @@ async function explored(sandbox, { candidates, ...args }) {
   return { winner: found.winner.id, index: found.winnerOutcome.index, tree_id: found.treeId, outcomes, reaped: found.reaped, reap_failures: found.reapFailures, errors: found.errors };
 }
 
+// A folder is made here, goes in, and comes out into another.
+async function copiedDir(sandbox, { path, tree }) {
+  const fs = process.getBuiltinModule("node:fs");
+  const here = fs.mkdtempSync(`${process.getBuiltinModule("node:os").tmpdir()}/conformance-`);
+  try {
+    for (const [name, { link, text, mode = "644", mtime = 0 }] of Object.entries(tree)) {
+      const at = `${here}/in/${name}`;
+      fs.mkdirSync(at.slice(0, at.lastIndexOf("/")), { recursive: true });
+      if (link !== undefined) fs.symlinkSync(link, at);
+      else {
+        fs.writeFileSync(at, text);
+        fs.chmodSync(at, Number.parseInt(mode, 8));
+        fs.utimesSync(at, mtime, mtime);
+      }
+    }
+    const sent = await sandbox.filesystem.uploadDir(`${here}/in`, path);
+    const got = await sandbox.filesystem.downloadDir(path, `${here}/out`);
+    return { sent: snaked(sent), got: snaked(got), tree: seenTree(fs, `${here}/out`, "") };
+  } finally {
+    fs.rmSync(here, { recursive: true });
+  }
+}
+
+function seenTree(fs, folder, above) {
+  const tree = {};
+  for (const entry of fs.readdirSync(`${folder}/${above}`, { withFileTypes: true })) {
+    const name = above + entry.name;
+    if (entry.isSymbolicLink()) tree[name] = { link: fs.readlinkSync(`${folder}/${name}`) };
+    else if (entry.isDirectory()) Object.assign(tree, seenTree(fs, folder, `${name}/`));
+    else {
+      const stat = fs.statSync(`${folder}/${name}`);
+      tree[name] = { text: fs.readFileSync(`${folder}/${name}`, "utf8"), mode: (stat.mode & 0o777).toString(8), mtime: Math.floor(stat.mtimeMs / 1000) };
+    }
+  }
+  return tree;
+}
+
+const snaked = (object) => Object.fromEntries(Object.entries(object).map(([name, value]) => [snake(name), value]));
+
 export function operations(config = {}) {
+  const agent = (options = {}) => new sdk.Agent({ ...config, ...options });
+  const limited = ({ limits, price, ...o }) => options({ ...o, ...(limits && { limits: options(limits) }), ...(price && { price: options(price) }) });
+  const ofRun = (call) => async ({ id, ...args }) => call(await agent().get(id), options(args));
   const client = new sdk.Client({ reconnectSeconds: 20, ...config });
   const of = (id) => new sdk.Sandbox(client, { id });
   const ctx = ({ sandbox, context }) => new sdk.CodeContext(client, sandbox, context);
@@ -153,6 +196,17 @@ export function operations(config = {}) {
     "filesystem.mkdir": ofSandbox((s, { path }) => s.filesystem.mkdir(path)),
     "filesystem.move": ofSandbox((s, { source, target, ...o }) => s.filesystem.move(source, target, o)),
     "filesystem.remove": ofSandbox((s, { path, ...o }) => s.filesystem.remove(path, o)),
+    "filesystem.copied_dir": ofSandbox((s, _, args) => copiedDir(s, args)),
+    "agents.start": ({ options: o, task, ...a }) => agent(limited(o)).start(task, options(a)),
+    "agents.get": ({ id }) => agent().get(id),
+    "agents.runs": (a) => agent().runs(a),
+    "agent.wait": ofRun(async (run) => ({ answer: await run.wait(), reason: run.reason })),
+    "agent.events": ofRun((run, o) => collected(run.events(o))),
+    "agent.transcript": ofRun((run) => run.transcript()),
+    "agent.figure": ofRun((run, { file }) => run.figure(file)),
+    "agent.refresh": ofRun((run) => run.refresh()),
+    "agent.cancel": ofRun((run) => run.cancel()),
+    "agent.delete": ofRun((run) => run.delete()),
   };
 }
 
@@ -166,9 +220,27 @@ export async function perform(ops, { op, args = {} }) {
   }
 }
 
+// The public verbs of each noun, and the errors.
+function surface() {
+  const classes = Object.entries(sdk).filter(([name, value]) => typeof value === "function" && /^[A-Z]/.test(name) && value.name === name);
+  const isError = (value) => value.prototype instanceof Error;
+  const own = (object) => Object.entries(Object.getOwnPropertyDescriptors(object)).filter(([name, of]) => typeof of.value === "function" && name !== "constructor").map(([name]) => name);
+  const verbs = (value) => {
+    const names = own(value);
+    for (let at = value.prototype; at !== Object.prototype; at = Object.getPrototypeOf(at)) names.push(...own(at));
+    return [...new Set(names)].sort();
+  };
+  const nouns = Object.fromEntries(classes.filter(([, value]) => !isError(value)).map(([name, value]) => [name, verbs(value)]));
+  return { nouns, errors: classes.filter(([, value]) => isError(value)).map(([name]) => name).sort() };
+}
+
 if (globalThis.process?.argv[1]?.endsWith("sdk_typescript.mjs")) {
   if (process.argv[2] === "--ops") {
     console.log(JSON.stringify(Object.keys(operations({ apiUrl: "http://127.0.0.1:1" })).sort()));
+    process.exit(0);
+  }
+  if (process.argv[2] === "--surface") {
+    console.log(JSON.stringify(surface()));
     process.exit(0);
   }
   const { createInterface } = await import("node:readline");

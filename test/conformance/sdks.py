@@ -18,11 +18,18 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+RUNTIMES = ROOT / "sdk" / "typescript" / "runtimes" / "node_modules"
+
+
+def node(*, newest: bool) -> str:
+    """The oldest Node that the TypeScript SDK is for, or the newest; the machine's where there is no package of one."""
+    found = [RUNTIMES / name / "bin" / "node" for name in (["node-newest", "node-newest-arm64"] if newest else ["node-oldest"])]
+    return str(next((program for program in found if program.exists()), "node"))
 
 
 @cache
 def command(name: str) -> list[str]:
-    """The program of an SDK, built if need be; "bun" and "deno" are the TypeScript one in another runtime."""
+    """The program of an SDK, built if need be. "typescript" is in the oldest Node that it is for, "node" in the newest, "bun" and "deno" in those."""
     match name:
         case "python":
             return [sys.executable, str(HERE / "sdk_python.py")]
@@ -32,13 +39,13 @@ def command(name: str) -> list[str]:
             subprocess.run(["go", "build", "-o", mine, "./test/conformance/sdk_go"], cwd=ROOT, check=True)
             mine.replace(program)
             return [str(program)]
-        case "typescript":
-            subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
-            return ["node", str(HERE / "sdk_typescript.mjs")]
+        case "typescript" | "node":
+            if name == "typescript":
+                subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
+            return [node(newest=name == "node"), str(HERE / "sdk_typescript.mjs")]
         case "bun" | "deno":
             allowed = ["--allow-all"] if name == "deno" else []
-            program = ROOT / "sdk" / "typescript" / "runtimes" / "node_modules" / ".bin" / name
-            return [str(program), "run", *allowed, str(HERE / "sdk_typescript.mjs")]
+            return [str(RUNTIMES / ".bin" / name), "run", *allowed, str(HERE / "sdk_typescript.mjs")]
     raise ValueError(name)
 
 
@@ -46,6 +53,12 @@ def command(name: str) -> list[str]:
 def operations(name: str) -> frozenset[str]:
     """What an SDK's program knows to do."""
     return frozenset(json.loads(subprocess.run([*command(name), "--ops"], capture_output=True, check=True).stdout))
+
+
+@cache
+def surface(name: str) -> dict[str, Any]:
+    """The public verbs of an SDK's nouns, as its program finds them in it."""
+    return json.loads(subprocess.run([*command(name), "--surface"], capture_output=True, check=True).stdout)
 
 
 class Sdk:

@@ -1,6 +1,7 @@
 """One programme against the real daemon through every SDK: each outcome is as programme.json says, and the same in all.
 
-The TypeScript SDK runs it in Node, Bun, Deno and a browser; what no runtime can make different ("once") in Node alone.
+The TypeScript SDK runs it in the oldest and the newest Node, in Bun, Deno and a browser; what no runtime can make different
+("once") in the oldest Node alone, and what needs local files ("disk") not in the browser.
 """
 
 from __future__ import annotations
@@ -9,17 +10,25 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 from daemon import Daemon
 from sdks import HERE, Browser, Page, Sdk, present
+from test_agent import code, done, scripted
 from test_exchanges import LACKING, NOT_CALLED, OPERATIONS
 
 PROGRAMME: list[dict[str, Any]] = json.loads((HERE / "programme.json").read_text())
 LANGUAGES = ["typescript", "python", "go"]
-RUNTIMES = [*LANGUAGES, "bun", "deno", "chromium"]
+RUNTIMES = [*LANGUAGES, "node", "bun", "deno", "chromium"]
 FIRST = RUNTIMES[0]  # the one that the others are held against
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # a picture of one pixel
+MODEL = [
+    code(f"import base64, csv\nfrom IPython.display import Image, display\ndisplay(Image(base64.b64decode('{DOT}')))\nsum(int(row['n']) for row in csv.DictReader(open('n.csv')))"),
+    {**done(r"\b3\b"), "say": "FINAL ANSWER: 3"},
+]
 
 # What differs from run to run: only whether it is there is compared.
 VOLATILE = {
@@ -98,13 +107,13 @@ class Run:
         self.routes: set[str] = set()
 
 
-def run(sdk: Sdk | Browser, daemon: Daemon) -> Run:
-    made, known, before = Run(), {"run": sdk.name}, routes(daemon)
+def run(sdk: Sdk | Browser, daemon: Daemon, model: str) -> Run:
+    made, known, before = Run(), {"run": sdk.name, "model": model}, routes(daemon)
     language = sdk.name if sdk.name in LANGUAGES else "typescript"
     for number, step in enumerate(PROGRAMME):
         if (language, step["op"]) in LACKING or (language == "go" and "hear" in step.get("args", {}) and step["op"] == "context.run_code"):
             continue  # Go's idiom for output as it comes is the stream
-        if "once" in step and sdk.name not in LANGUAGES:
+        if "once" in step and sdk.name not in LANGUAGES or "disk" in step and sdk.name == "chromium":
             continue
         outcome = sdk.do(step["op"], filled(step.get("args", {}), known))
         made.outcomes[number] = outcome
@@ -149,14 +158,16 @@ def world() -> Iterator[tuple[Daemon, Page]]:
 
 
 @pytest.fixture(scope="module")
-def runs(world: tuple[Daemon, Page]) -> "dict[str, Run]":
+def runs(world: tuple[Daemon, Page], tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Run]":
     """What came of each, the first time that somebody asks."""
     daemon, page = world
+    folder: Path = tmp_path_factory.mktemp("model")
 
     class Runs(dict[str, Run]):
         def __missing__(self, name: str) -> Run:
-            with Browser(page, daemon.env) if name == "chromium" else Sdk(name, daemon.env) as sdk:
-                self[name] = run(sdk, daemon)
+            model = scripted(folder, MODEL) if name in LANGUAGES else nullcontext("")
+            with model as url, Browser(page, daemon.env) if name == "chromium" else Sdk(name, daemon.env) as sdk:
+                self[name] = run(sdk, daemon, url)
             return self[name]
 
     return Runs()

@@ -29,17 +29,21 @@ export interface ExecOptions extends CallOptions {
 
 /** Called as a command writes; what they return is waited for, and what they throw ends the call. */
 export interface OutputCallbacks {
+  /** Hears each piece of standard output. */
   onStdout?: ((text: string) => Awaitable<unknown>) | undefined;
+  /** Hears each piece of standard error. */
   onStderr?: ((text: string) => Awaitable<unknown>) | undefined;
 }
 
 /** How `commands.run` runs a command. */
 export interface CommandOptions extends ExecOptions, OutputCallbacks {
+  /** Wait for its end; see `BackgroundOptions`. */
   background?: false | undefined;
 }
 
 /** How `commands.run` starts a command in the background: with no deadline, unless there is one here. */
 export interface BackgroundOptions extends Omit<ExecOptions, "stdin">, OutputCallbacks {
+  /** Start it, and don't wait. */
   background: true;
   /** All of its standard input, sent before this returns; or true, which keeps it open for `sendStdin`. Default: none. */
   stdin?: Content | boolean | undefined;

@@ -15,20 +15,44 @@ export interface Endpoint {
 
 /** The part of Node's process that is used here. Bun and Deno have it too, a browser does not. */
 interface Process {
+  readonly platform?: string;
   readonly env: Record<string, string | undefined>;
   getBuiltinModule?(name: string): unknown;
 }
 
-/** The part of Node's fs, path and os that is used here. */
+/** A path of this machine. Bytes are for names that are not UTF-8. */
+export type LocalPath = string | Uint8Array;
+
+/** What Node says of a file, with whole numbers. */
+export interface LocalStat {
+  readonly size: bigint;
+  readonly mode: bigint;
+  readonly mtimeNs: bigint;
+  isFile(): boolean;
+  isDirectory(): boolean;
+  isSymbolicLink(): boolean;
+}
+
+/** The part of Node's fs that is used here. */
 export interface LocalFiles {
-  readFileSync(path: string, encoding: "utf8"): string;
-  existsSync(path: string): boolean;
-  openSync(path: string, flags: string): number;
+  readonly constants: { readonly O_RDONLY: number; readonly O_NONBLOCK?: number; readonly O_NOFOLLOW?: number };
+  readFileSync(path: LocalPath): Uint8Array;
+  readFileSync(path: LocalPath, encoding: "utf8"): string;
+  existsSync(path: LocalPath): boolean;
+  lstatSync(path: LocalPath, options: { bigint: true; throwIfNoEntry: false }): LocalStat | undefined;
+  openSync(path: LocalPath, flags: string | number, mode?: number): number;
+  readSync(fd: number, data: Uint8Array, offset: number, length: number, position: null): number;
   writeSync(fd: number, data: Uint8Array): number;
   closeSync(fd: number): void;
-  renameSync(from: string, to: string): void;
-  rmSync(path: string, options: { force: boolean }): void;
-  createReadStream(path: string): AsyncIterable<Uint8Array>;
+  renameSync(from: LocalPath, to: LocalPath): void;
+  rmSync(path: LocalPath, options: { force: boolean }): void;
+  readdirSync(path: LocalPath, options: { encoding: "buffer" }): Uint8Array[];
+  readlinkSync(path: LocalPath, options: { encoding: "buffer" }): Uint8Array;
+  symlinkSync(target: LocalPath, path: LocalPath): void;
+  mkdirSync(path: LocalPath, options: { recursive: true }): unknown;
+  chmodSync(path: LocalPath, mode: number): void;
+  utimesSync(path: LocalPath, atime: number, mtime: number): void;
+  createReadStream(path: LocalPath): AsyncIterable<Uint8Array>;
 }
 
 /**
@@ -42,6 +66,12 @@ export function localFiles(): LocalFiles {
 }
 
 /**
+ * Whether this machine is one where a backslash and a colon mean something in names.
+ * @internal
+ */
+export const isWindows = process()?.platform === "win32";
+
+/**
  * Whether requests may have a body that comes as it is read: browsers want HTTP/2 for that.
  * @internal
  */
@@ -51,7 +81,11 @@ function process(): Process | undefined {
   return (globalThis as { process?: Process }).process?.env === undefined ? undefined : (globalThis as { process?: Process }).process;
 }
 
-function builtin(name: string): unknown {
+/**
+ * A module of Node's, where there is one.
+ * @internal
+ */
+export function builtin(name: string): unknown {
   return process()?.getBuiltinModule?.(name);
 }
 

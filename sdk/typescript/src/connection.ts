@@ -364,8 +364,11 @@ export class Connection {
     }
   }
 
-  /** What `read` makes of a stream's events, over broken connections, until the server ends it. */
-  async *stayOn<T>(call: Call, read: (event: RawEvent) => T): AsyncGenerator<T, void, undefined> {
+  /**
+   * What `read` makes of a stream's events, over broken connections, until the server ends it. A stream that has a last
+   * event is not over before that: then its end was a break, too.
+   */
+  async *stayOn<T>(call: Call, read: (event: RawEvent) => T, isLast?: (value: T) => boolean): AsyncGenerator<T, void, undefined> {
     const backoff = this.#backoff();
     let seen: number | undefined;
     for (;;) {
@@ -374,9 +377,12 @@ export class Connection {
         for await (const event of this.events({ ...call, headers })) {
           seen = event.id ?? seen;
           backoff.reset();
-          yield read(event);
+          const value = read(event);
+          yield value;
+          if (isLast?.(value)) return;
         }
-        return;
+        if (isLast === undefined) return;
+        throw new NetworkError("the stream ended before its last event");
       } catch (error) {
         const notReady = error instanceof CapacityError && seen !== undefined; // the server is there but not ready yet
         if (!(error instanceof NetworkError) && !notReady) throw error;

@@ -22,8 +22,11 @@ export interface StreamOptions extends CallOptions {
 
 /** Called as a cell writes and shows; what they return is waited for, and what they throw ends the call. */
 export interface CellCallbacks {
+  /** Hears each piece of standard output. */
   onStdout?: ((text: string) => Awaitable<unknown>) | undefined;
+  /** Hears each piece of standard error. */
   onStderr?: ((text: string) => Awaitable<unknown>) | undefined;
+  /** Hears each object that is shown, as it is. */
   onResult?: ((result: Result) => Awaitable<unknown>) | undefined;
 }
 
@@ -53,6 +56,7 @@ export class ExecutionStream implements AsyncIterableIterator<CellEvent>, AsyncD
     return this;
   }
 
+  /** The next event. */
   async next(): Promise<IteratorResult<CellEvent, void>> {
     const step = await this.#events.next();
     if (!step.done) this.#assembly.add(step.value);

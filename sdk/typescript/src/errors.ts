@@ -27,6 +27,7 @@ export interface ErrorDetails {
   stdout?: string | undefined;
   /** What a command had written to standard error when it failed. */
   stderr?: string | undefined;
+  /** What is behind it. */
   cause?: unknown;
 }
 

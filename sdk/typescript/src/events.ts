@@ -10,8 +10,11 @@ import { Execution, ExecResult, Result } from "./execution.js";
 
 /** Text that was written. */
 export interface OutputEvent {
+  /** Where to. */
   readonly type: "stdout" | "stderr";
+  /** Its number. */
   readonly seq: number;
+  /** What was written. */
   readonly text: string;
   /** Of a process: the bytes, when they are no UTF-8; `text` has replacement characters then. */
   readonly raw?: Uint8Array;
@@ -19,9 +22,13 @@ export interface OutputEvent {
 
 /** Output that was not kept: so many bytes of a stream. */
 export interface GapEvent {
+  /** What it is. */
   readonly type: "gap";
+  /** Its number. */
   readonly seq: number;
+  /** Which stream. */
   readonly stream: "stdout" | "stderr";
+  /** How many bytes. */
   readonly dropped: number;
 }
 
@@ -156,6 +163,13 @@ function outputEvent(name: string, seq: number, data: Record<string, unknown>): 
 /** @internal */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
+
+/** @internal */
+export function toBase64(bytes: Uint8Array): string {
+  let letters = "";
+  for (let at = 0; at < bytes.length; at += 0x8000) letters += String.fromCharCode(...bytes.subarray(at, at + 0x8000)); // as many as a call takes
+  return btoa(letters);
 }
 
 const KEEP_HEAD = 256 * 1024; // characters of a stream kept from its start, as in the sandbox

@@ -28,10 +28,13 @@ export interface Candidate {
 export interface Outcome {
   /** Which one it was. */
   readonly index: number;
+  /** Its name. */
   readonly label: string;
+  /** What ran, undefined for a function. */
   readonly cmd: Command | undefined;
   /** The branch it ran in. */
   readonly sandboxId: string;
+  /** The branch itself. */
   readonly sandbox: Sandbox;
   /** Whether the command ended with status 0, or the function returned. */
   ok: boolean;
@@ -41,6 +44,7 @@ export interface Outcome {
   value: unknown;
   /** The last 4096 characters of what it wrote. */
   stdoutTail: string;
+  /** And to standard error. */
   stderrTail: string;
   /** How long it ran. */
   durationMs: number;
@@ -48,6 +52,7 @@ export interface Outcome {
   filesChanged: string[];
   /** What it was chosen by, undefined when it was not scored. */
   score: number | undefined;
+  /** Why it did not end well, undefined when it did. */
   error: string | undefined;
   /** Whether its deadline ended it. */
   timedOut: boolean;
@@ -57,6 +62,7 @@ export interface Outcome {
 export interface Exploration {
   /** The branch that was chosen. */
   winner: Sandbox | undefined;
+  /** And what became of it. */
   winnerOutcome: Outcome | undefined;
   /** All of them, in the order of the candidates. */
   readonly outcomes: Outcome[];

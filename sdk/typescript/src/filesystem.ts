@@ -6,6 +6,9 @@ import { localFiles } from "./config.js";
 import { QUIET_SECONDS, segment, type Call, type CallOptions, type Content, type StreamAnswer } from "./connection.js";
 import { NotFoundError } from "./errors.js";
 import { fromBase64 } from "./events.js";
+import { packed, Tally, unpack, type Copied } from "./tar.js";
+
+export type { Copied };
 
 /** An absolute path. Bytes are for a name that is not UTF-8: those of `FileInfo.rawPath`. */
 export type Path = string | Uint8Array;
@@ -34,10 +37,19 @@ export interface WriteOptions extends CallOptions {
   append?: boolean | undefined;
 }
 
+/** How a folder is copied. */
+export interface CopyOptions extends CallOptions {
+  /** Called with what was copied so far, after every piece. */
+  onProgress?: ((copied: Copied) => void) | undefined;
+}
+
 /** A folder and what is in it, as `walk` gives them. */
 export interface WalkEntry {
+  /** The folder. */
   readonly dir: string;
+  /** The folders in it. */
   readonly dirs: FileInfo[];
+  /** What else is in it. */
   readonly files: FileInfo[];
 }
 
@@ -151,6 +163,43 @@ export class Filesystem {
   }
 
   /**
+   * Copies what is in a local folder into a folder of the sandbox, which is made, as one stream of any size: files, folders
+   * and links, with permissions and times. What is there besides stays. Not in browsers.
+   *
+   * @throws Error something local can't be read.
+   * @throws ConflictError a file is there where a folder should be, or the other way round.
+   * @throws CapacityError the disk is full (status 507); the message says how much was written.
+   */
+  async uploadDir(local: string, remote: Path, options: CopyOptions = {}): Promise<Copied> {
+    const { onProgress, signal } = options;
+    const tally = new Tally(onProgress);
+    await this.writeTar(remote, packed(local, tally), { signal });
+    return tally.copied();
+  }
+
+  /**
+   * Copies what is in a folder of the sandbox into a local one, which is made, as one stream of any size: files, folders and
+   * links, with permissions and times. What comes is a stranger's: nothing is written outside of the local folder, and
+   * links that lead out of it are left out. Not in browsers.
+   *
+   * @throws NotFoundError there is no such folder.
+   * @throws BadRequestError it is no folder.
+   * @throws Error something local can't be written.
+   * @throws NetworkError the connection broke; what was copied by then stays.
+   */
+  async downloadDir(remote: Path, local: string, options: CopyOptions = {}): Promise<Copied> {
+    const { onProgress, signal } = options;
+    const tally = new Tally(onProgress);
+    const answer = await this.#client.connection.stream(this.#tar(remote, { signal }));
+    try {
+      await unpack(answer.pieces(), local, tally);
+    } finally {
+      answer.close();
+    }
+    return tally.copied();
+  }
+
+  /**
    * All that is in a folder as a tar stream: files, folders and links, with permissions and times. A stream that is cut
    * lacks the two blocks of zeros at its end.
    *
@@ -158,7 +207,7 @@ export class Filesystem {
    * @throws BadRequestError no folder.
    */
   async readTar(path: Path, options: CallOptions = {}): Promise<ReadableStream<Uint8Array>> {
-    return streamed(await this.#client.connection.stream({ ...this.#call("GET", "/tar", path), accept: "*/*", quietSeconds: QUIET_SECONDS, ...options }));
+    return streamed(await this.#client.connection.stream(this.#tar(path, options)));
   }
 
   /**
@@ -255,6 +304,10 @@ export class Filesystem {
   #call(method: Call["method"], verb: "" | "/stat" | "/dir" | "/tar", path: Path): Call {
     if (typeof path !== "string" && !(path instanceof Uint8Array)) throw new TypeError(`path must be a string, not ${typeof path}`);
     return { method, path: `${this.#sandbox}/fs${verb}`, query: [["path", path]], repeatable: true };
+  }
+
+  #tar(path: Path, options: CallOptions): Call {
+    return { ...this.#call("GET", "/tar", path), accept: "*/*", quietSeconds: QUIET_SECONDS, ...options };
   }
 
   #reading(path: Path, { start, end, signal }: ReadOptions): Call {

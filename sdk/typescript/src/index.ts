@@ -19,6 +19,8 @@
 
 export type * as api from "./api.js";
 export type {
+  AgentEvent,
+  AgentRun as AgentInfo,
   Code,
   Context as ContextInfo,
   End,
@@ -40,6 +42,8 @@ export type {
   Version,
   WriteResult,
 } from "./api.js";
+export { Agent, AgentRun } from "./agent.js";
+export type { AgentLimits, AgentOptions, AgentPrice, AgentRunOptions, AgentWaitOptions } from "./agent.js";
 export { Client, Sandboxes, Snapshots, Templates, Tokens } from "./client.js";
 export type { ClientOptions, CreateTokenOptions, EventsOptions, ListOptions } from "./client.js";
 export { Commands, Process } from "./commands.js";
@@ -53,9 +57,10 @@ export { Execution, ExecResult, Result } from "./execution.js";
 export type { ExecResultFields, ExecutionFields } from "./execution.js";
 export type { Candidate, Exploration, ExploreOptions, Outcome } from "./explore.js";
 export { Filesystem } from "./filesystem.js";
-export type { FileInfo, Path, ReadOptions, WalkEntry, WriteOptions } from "./filesystem.js";
+export type { Copied, CopyOptions, FileInfo, Path, ReadOptions, WalkEntry, WriteOptions } from "./filesystem.js";
 export { Network, Secrets } from "./network.js";
 export type { NetworkChanges } from "./network.js";
+export { Forwarding, PortConnection } from "./port.js";
 export { Pty, Terminal } from "./pty.js";
 export type { TerminalOptions } from "./pty.js";
 export { Sandbox } from "./sandbox.js";

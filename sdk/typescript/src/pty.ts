@@ -10,8 +10,9 @@ import { NotFoundError } from "./errors.js";
 export interface TerminalOptions extends CallOptions {
   /** A string for the shell (bash), or an array of arguments. Default: a login shell. */
   cmd?: Command | undefined;
-  /** Its size, at most 1000 each. Default: 24 rows, 80 columns. */
+  /** Its height, at most 1000. Default: 24. */
   rows?: number | undefined;
+  /** Its width, at most 1000. Default: 80. */
   cols?: number | undefined;
   /** Its working folder. Default: /workspace. */
   cwd?: string | undefined;

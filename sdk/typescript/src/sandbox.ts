@@ -10,6 +10,7 @@ import { Execution, ExecResult } from "./execution.js";
 import { explore, type Candidate, type Exploration, type ExploreOptions } from "./explore.js";
 import { Filesystem } from "./filesystem.js";
 import { Network } from "./network.js";
+import { dial, forward, type Forwarding, type PortConnection } from "./port.js";
 import { Pty } from "./pty.js";
 
 const DEFAULT_CONTEXT = "default";
@@ -501,6 +502,30 @@ export class Sandbox implements AsyncDisposable {
   /** `previewUrl` for each of `ports` on which something listens. */
   async previewUrls(options: CallOptions = {}): Promise<Record<number, string>> {
     return Object.fromEntries((await this.ports(options)).filter((at) => at.listening).map(({ port }) => [port, this.previewUrl(port)]));
+  }
+
+  /**
+   * Connects to a port of it, for any protocol over TCP. One that sleeps is woken. Not in browsers.
+   *
+   * @param options `signal` ends the connecting; what is connected is ended by `close`.
+   * @throws ServerError nothing listens there (status 502).
+   */
+  async dial(port: number, options: CallOptions = {}): Promise<PortConnection> {
+    return dial(this.#client.connection, `${this.#path}/ports/${portOf(port)}/connect`, port, options.signal);
+  }
+
+  /**
+   * Lets a port of this machine lead to one of the sandbox, for any protocol over TCP, until it is closed. Not in browsers.
+   *
+   * @param options `localPort` is the port of this machine, any that is free when left out; `host` the address to listen
+   *   on, 127.0.0.1 when left out: any but a loopback address lets others in; `onError` hears why a connection could not
+   *   be made, or broke.
+   * @throws Error the port of this machine is taken.
+   */
+  async forward(port: number, options: { localPort?: number | undefined; host?: string | undefined; onError?: ((error: unknown) => void) | undefined } = {}): Promise<Forwarding> {
+    const { localPort = 0, host = "127.0.0.1", onError = () => undefined } = options;
+    portOf(port);
+    return forward(() => this.dial(port), host, localPort, onError);
   }
 
   /**

@@ -134,9 +134,9 @@ export class FakeServer {
   #stream(response, events, cut) {
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.write(": hello\n\n");
-    for (const [index, { type, seq, ...data }] of events.entries()) {
+    for (const [index, { type, seq, whole, ...data }] of events.entries()) {
       if (index === cut) return void response.write("id: 99\nevent: std", () => response.destroy());
-      const bytes = Buffer.from(`id: ${seq}\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`);
+      const bytes = Buffer.from(`id: ${seq}\nevent: ${type}\ndata: ${JSON.stringify(whole ?? data)}\n\n`);
       const at = Math.max(1, bytes.findIndex((byte) => byte > 127) + 1 || 7); // in the middle of a letter, if there is a long one
       response.write(bytes.subarray(0, at));
       response.write(bytes.subarray(at));

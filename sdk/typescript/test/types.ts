@@ -1,5 +1,5 @@
 // What the compiler must accept, and what it must refuse. It is only checked, never run.
-import { type CellEvent, Client, type CodeContext, type Execution, ExecResult, NotFoundError, Process, Sandbox, type api } from "@pandastack/sdk";
+import { Agent, type AgentEvent, type AgentRun, type CellEvent, Client, type CodeContext, type Copied, type Execution, ExecResult, NotFoundError, Process, Sandbox, type api } from "@pandastack/sdk";
 
 export async function accepted(): Promise<void> {
   await using sandbox = await Sandbox.create({ template: "code-interpreter", ttlSeconds: 3600, apiKey: "pds_x" });
@@ -27,6 +27,12 @@ export async function accepted(): Promise<void> {
   } catch (error) {
     if (error instanceof NotFoundError) console.log(error.hint?.length, error.code === "not_found");
   }
+  // What a tool gives its model: always a string, with the chart beside it.
+  const [answer, picture]: [string, string | undefined] = [ex.results?.[0]?.html ?? ex.text ?? ex.stdout, ex.png];
+  const agent = new Agent("openai:gpt-4o", { limits: { maxTurns: 3 } });
+  const run: AgentRun = await agent.run("add", { files: ["a.csv"], onEvent: (event: AgentEvent) => event.outcome?.end });
+  const copied: Copied = await sandbox.filesystem.uploadDir("here", "/there", { onProgress: ({ files }) => files + 1 });
+  console.log(answer, picture, run.answer?.length, copied.leftOut.join());
   console.log(chart, end, process.pid, result.exitCode, many.length, copies.length, info.memory_mb, bytes.length, text);
 }
 
@@ -62,6 +68,8 @@ export async function refused(sandbox: Sandbox, ctx: CodeContext): Promise<void>
   await sandbox.exec(5);
   // @ts-expect-error what is not there may be undefined
   const png: string = (await ctx.runCode("1")).png;
+  // @ts-expect-error so many of what?
+  new Agent({ limits: { turns: 3 } });
   // @ts-expect-error states have names
   await Sandbox.list({ status: "runing" });
   console.log(none, png);

@@ -14,6 +14,8 @@ import (
 	"iter"
 	"maps"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -188,9 +190,72 @@ func contextOf(c *pandastack.CodeContext, warnings []string) any {
 	return map[string]any{"id": c.ID, "language": c.Info.Language, "warnings": warnings}
 }
 
+func ofRun(call func(context.Context, *pandastack.AgentRun, args) (any, error)) operation {
+	return func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		r, err := c.GetAgent(ctx, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		return call(ctx, r, a)
+	}
+}
+
 type none struct{}
 
 var operations = map[string]operation{
+	"agents.start": ofClient(func(ctx context.Context, c *pandastack.Client, a struct {
+		Options struct {
+			api.AgentRequest
+			ModelKey string `json:"model_key"`
+		}
+		Task      string
+		Files     map[string]string
+		SandboxID string `json:"sandbox_id"`
+		Metadata  map[string]string
+	}) (any, error) {
+		o := pandastack.AgentOptions{AgentRequest: a.Options.AgentRequest, ModelKey: a.Options.ModelKey}
+		o.Task, o.SandboxID, o.Metadata = a.Task, a.SandboxID, a.Metadata
+		for _, name := range slices.Sorted(maps.Keys(a.Files)) {
+			o.Files = append(o.Files, api.AgentFile{Path: name, Content: []byte(a.Files[name])})
+		}
+		r, err := c.StartAgent(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return r.Info, nil
+	}),
+	"agents.get": ofRun(func(_ context.Context, r *pandastack.AgentRun, _ args) (any, error) { return r.Info, nil }),
+	"agents.runs": ofClient(func(ctx context.Context, c *pandastack.Client, o struct{ Limit int }) (any, error) {
+		return c.Agents(ctx, o.Limit)
+	}),
+	"agent.wait": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) {
+		info, err := r.Wait(ctx)
+		return map[string]any{"answer": info.Answer, "reason": info.Reason}, err
+	}),
+	"agent.events": ofRun(func(ctx context.Context, r *pandastack.AgentRun, a args) (any, error) {
+		o, _, err := a.run()
+		if err != nil {
+			return nil, err
+		}
+		return collect(r.Events(ctx, o.After), 0)
+	}),
+	"agent.transcript": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) { return r.Transcript(ctx) }),
+	"agent.figure": ofRun(func(ctx context.Context, r *pandastack.AgentRun, a args) (any, error) {
+		var o struct{ File string }
+		if err := json.Unmarshal(a.raw, &o); err != nil {
+			return nil, err
+		}
+		return r.Figure(ctx, o.File)
+	}),
+	"agent.refresh": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) {
+		err := r.Refresh(ctx)
+		return r.Info, err
+	}),
+	"agent.cancel": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) { return nil, r.Cancel(ctx) }),
+	"agent.delete": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) { return nil, r.Delete(ctx) }),
+
+	"filesystem.copied_dir": ofSandbox(copiedDir),
+
 	"version": ofClient(func(ctx context.Context, c *pandastack.Client, _ none) (any, error) { return c.Version(ctx) }),
 	"me":      ofClient(func(ctx context.Context, c *pandastack.Client, _ none) (any, error) { return c.Me(ctx) }),
 	"events": ofClient(func(ctx context.Context, c *pandastack.Client, e events) (any, error) {
@@ -528,6 +593,95 @@ func logs(ctx context.Context, s *pandastack.Sandbox, e events, follow bool) (an
 	return lines, nil
 }
 
+// entry is a file or link of a folder of this machine.
+type entry struct {
+	Text  string `json:"text,omitempty"`
+	Link  string `json:"link,omitempty"`
+	Mode  string `json:"mode,omitempty"`
+	MTime int64  `json:"mtime,omitempty"`
+}
+
+// copiedDir makes a folder here, and has it go in and come out into another.
+func copiedDir(ctx context.Context, s *pandastack.Sandbox, o struct {
+	Path string
+	Tree map[string]entry
+}) (any, error) {
+	here, err := os.MkdirTemp("", "conformance-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(here)
+	for name, e := range o.Tree {
+		if err := e.make(filepath.Join(here, "in", name)); err != nil {
+			return nil, err
+		}
+	}
+	sent, left := []string{}, []string{}
+	up, err := s.UploadDir(ctx, filepath.Join(here, "in"), o.Path, pandastack.DirOptions{LeftOut: func(n, _ string) { sent = append(sent, n) }})
+	if err != nil {
+		return nil, err
+	}
+	down, err := s.DownloadDir(ctx, o.Path, filepath.Join(here, "out"), pandastack.DirOptions{LeftOut: func(n, _ string) { left = append(left, n) }})
+	if err != nil {
+		return nil, err
+	}
+	tree := map[string]entry{}
+	out := filepath.Join(here, "out")
+	err = filepath.WalkDir(out, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(out, path)
+		if err != nil {
+			return err
+		}
+		tree[name], err = seen(path)
+		return err
+	})
+	of := func(files, folders, links int, size int64, left []string) map[string]any {
+		return map[string]any{"files": files, "folders": folders, "links": links, "bytes": size, "left_out": left}
+	}
+	return map[string]any{
+		"sent": of(up.Files, up.Folders, up.Links, up.Bytes, sent), "got": of(down.Files, down.Folders, down.Links, down.Bytes, left), "tree": tree,
+	}, err
+}
+
+func (e entry) make(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if e.Link != "" {
+		return os.Symlink(e.Link, path)
+	}
+	mode, err := strconv.ParseUint("0"+e.Mode, 8, 32)
+	if err != nil {
+		return err
+	}
+	if mode == 0 {
+		mode = 0o644
+	}
+	if err := os.WriteFile(path, []byte(e.Text), 0o600); err != nil {
+		return err
+	}
+	if err := os.Chmod(path, fs.FileMode(mode)); err != nil {
+		return err
+	}
+	return os.Chtimes(path, time.Unix(e.MTime, 0), time.Unix(e.MTime, 0))
+}
+
+func seen(path string) (entry, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return entry{}, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		to, err := os.Readlink(path)
+		return entry{Link: to}, err
+	}
+	text, err := os.ReadFile(path)
+	return entry{Text: string(text), Mode: strconv.FormatUint(uint64(info.Mode().Perm()), 8), MTime: info.ModTime().Unix()}, err
+}
+
 func explore(ctx context.Context, s *pandastack.Sandbox, o struct {
 	Candidates []struct {
 		Cmd            api.Command
@@ -642,7 +796,25 @@ func serve(ctx context.Context) error {
 	return lines.Err()
 }
 
+// surface is the public methods of each noun.
+func surface() map[string]map[string][]string {
+	nouns := map[string][]string{}
+	for _, v := range []any{
+		&pandastack.Client{}, &pandastack.Sandbox{}, &pandastack.CodeContext{}, &pandastack.Process{}, &pandastack.AgentRun{}, &pandastack.PortConn{},
+	} {
+		t := reflect.TypeOf(v)
+		for i := range t.NumMethod() {
+			nouns[t.Elem().Name()] = append(nouns[t.Elem().Name()], t.Method(i).Name)
+		}
+	}
+	return map[string]map[string][]string{"nouns": nouns}
+}
+
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "--surface" {
+		_ = json.NewEncoder(os.Stdout).Encode(surface())
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "--ops" {
 		_ = json.NewEncoder(os.Stdout).Encode(slices.Sorted(maps.Keys(operations)))
 		return

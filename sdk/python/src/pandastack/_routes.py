@@ -717,6 +717,10 @@ def agent_events(run_id: str, after: int) -> Request:
     return Request("GET", _agent(run_id, "/events"), query, read_seconds=QUIET_SECONDS, repeatable=True, accept=EVENTS)
 
 
+def agent_transcript(run_id: str) -> Request:
+    return Request("GET", _agent(run_id, "/events"), repeatable=True)
+
+
 def cancel_agent(run_id: str) -> Request:
     return Request("POST", _agent(run_id, "/cancel"), read_seconds=SNAPSHOT_SECONDS, repeatable=True)
 

@@ -994,11 +994,15 @@ class AgentInfo:
         error: words for an end without an answer.
         turns, cells, rewinds: replies of the model, cells that ran, times that it was set back from a circle.
         usage: ``input_tokens``, ``output_tokens``, ``cost_usd`` and more, as the provider counts.
+        prompt: version of the system prompt.
+        own_key: the model's key came with the request, and is not stored.
     """
 
     id: str
     task: str
     status: str
+    workspace: str = ""
+    prompt: str = ""
     model: str = ""
     dialect: str = ""
     reason: Optional[str] = None
@@ -1010,6 +1014,7 @@ class AgentInfo:
     cells: int = 0
     rewinds: int = 0
     usage: Dict[str, Any] = field(default_factory=dict)
+    own_key: bool = False
     metadata: Dict[str, str] = field(default_factory=dict)
     created_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
@@ -1021,6 +1026,8 @@ class AgentInfo:
             id=str(body["id"]),
             task=body.get("task") or "",
             status=body.get("status") or "",
+            workspace=body.get("workspace") or "",
+            prompt=body.get("prompt") or "",
             model=body.get("model") or "",
             dialect=body.get("dialect") or "",
             reason=body.get("reason") or None,
@@ -1032,6 +1039,7 @@ class AgentInfo:
             cells=body.get("cells") or 0,
             rewinds=body.get("rewinds") or 0,
             usage=dict(body.get("usage") or {}),
+            own_key=bool(body.get("own_key")),
             metadata=dict(body.get("metadata") or {}),
             created_at=_time(body.get("created_at")),
             ended_at=_time(body.get("ended_at")),

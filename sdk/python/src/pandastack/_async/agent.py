@@ -30,6 +30,7 @@ class AsyncAgent:
         vision: the model is shown figures; otherwise they are told in words.
         instructions: added to the system prompt.
         template: of the sandbox.
+        memory_mb: MiB of the sandbox. Default: the template's.
         keep: what becomes of the sandbox at the end: ``"kill"``, ``"keep"`` or ``"snapshot"``.
         limits: such as ``{"max_turns": 10, "max_seconds": 300, "max_tokens": 100_000, "cell_seconds": 30}``.
         price: ``{"input": …, "output": …}`` in US dollars a million tokens; needed for the limit ``max_cost_usd``.
@@ -46,6 +47,7 @@ class AsyncAgent:
         vision: bool = True,
         instructions: Optional[str] = None,
         template: str = "code-interpreter",
+        memory_mb: Optional[int] = None,
         keep: str = "kill",
         limits: Optional[Dict[str, float]] = None,
         price: Optional[Dict[str, float]] = None,
@@ -60,6 +62,7 @@ class AsyncAgent:
             "vision": check.flag("vision", vision),
             "instructions": instructions,
             "template": check.text("template", template),
+            "memory_mb": memory_mb,
             "keep": check.text("keep", keep),
             "limits": limits,
             "price": price,
@@ -103,7 +106,7 @@ class AsyncAgent:
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
         if sandbox_id is not None:
-            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None, template=None)
+            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None, template=None, memory_mb=None)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
         client = shared_client(*self._server)
         return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()))
@@ -159,7 +162,7 @@ class AsyncAgentRun:
             after: only events with a higher number, and those without one that happen from now on.
         """
         request = routes.agent_events(self.id, after)
-        async for event in self._client._stay_on(request, AgentEvent.from_wire):
+        async for event in self._client._stay_on(request, AgentEvent.from_wire, lambda event: event.type == "ended"):
             if event.type == "ended":
                 self.info = AgentInfo.from_wire(event.data["run"])
             yield event
@@ -172,6 +175,11 @@ class AsyncAgentRun:
             if on_event is not None:
                 on_event(event)
         return self.info.answer
+
+    async def transcript(self) -> List[AgentEvent]:
+        """All that is written of the run so far."""
+        answer = await self._client._send(routes.agent_transcript(self.id))
+        return [AgentEvent.from_wire("", body) for body in answer.items("events")]
 
     async def refresh(self) -> AgentInfo:
         """Brings `info` up to date."""

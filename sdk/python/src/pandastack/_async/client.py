@@ -183,8 +183,16 @@ class AsyncClient:
             await self._wait(backoff, lost)
             request = again(seen)
 
-    async def _stay_on(self, request: Request, make: Callable[[str, Mapping[str, Any], Optional[int]], Any]) -> AsyncIterator[Any]:
-        """What `make` makes of a stream's events, over broken connections, until the server ends it."""
+    async def _stay_on(
+        self,
+        request: Request,
+        make: Callable[[str, Mapping[str, Any], Optional[int]], Any],
+        is_last: Optional[Callable[[Any], bool]] = None,
+    ) -> AsyncIterator[Any]:
+        """What `make` makes of a stream's events, over broken connections, until the server ends it.
+
+        A stream that has a last event is not over before that: then its end was a break, too.
+        """
         backoff = self._backoff()
         seen: Optional[int] = None
         while True:
@@ -198,9 +206,13 @@ class AsyncClient:
                             seen = seen if decoder.last_id is None else decoder.last_id
                             backoff.reset()
                             yield event
-                return
+                            if is_last is not None and is_last(event):
+                                return
+                if is_last is None:
+                    return
+                lost: PandastackError = APIConnectionError("the stream ended before its last event")
             except APIConnectionError as error:
-                lost: PandastackError = error
+                lost = error
             except CapacityError as error:
                 if seen is None:
                     raise

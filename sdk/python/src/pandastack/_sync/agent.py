@@ -31,6 +31,7 @@ class Agent:
         vision: the model is shown figures; otherwise they are told in words.
         instructions: added to the system prompt.
         template: of the sandbox.
+        memory_mb: MiB of the sandbox. Default: the template's.
         keep: what becomes of the sandbox at the end: ``"kill"``, ``"keep"`` or ``"snapshot"``.
         limits: such as ``{"max_turns": 10, "max_seconds": 300, "max_tokens": 100_000, "cell_seconds": 30}``.
         price: ``{"input": …, "output": …}`` in US dollars a million tokens; needed for the limit ``max_cost_usd``.
@@ -47,6 +48,7 @@ class Agent:
         vision: bool = True,
         instructions: Optional[str] = None,
         template: str = "code-interpreter",
+        memory_mb: Optional[int] = None,
         keep: str = "kill",
         limits: Optional[Dict[str, float]] = None,
         price: Optional[Dict[str, float]] = None,
@@ -61,6 +63,7 @@ class Agent:
             "vision": check.flag("vision", vision),
             "instructions": instructions,
             "template": check.text("template", template),
+            "memory_mb": memory_mb,
             "keep": check.text("keep", keep),
             "limits": limits,
             "price": price,
@@ -104,7 +107,7 @@ class Agent:
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
         if sandbox_id is not None:
-            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None, template=None)
+            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None, template=None, memory_mb=None)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
         client = shared_client(*self._server)
         return AgentRun(client, AgentInfo.from_wire((client._send(request)).object()))
@@ -160,7 +163,7 @@ class AgentRun:
             after: only events with a higher number, and those without one that happen from now on.
         """
         request = routes.agent_events(self.id, after)
-        for event in self._client._stay_on(request, AgentEvent.from_wire):
+        for event in self._client._stay_on(request, AgentEvent.from_wire, lambda event: event.type == "ended"):
             if event.type == "ended":
                 self.info = AgentInfo.from_wire(event.data["run"])
             yield event
@@ -173,6 +176,11 @@ class AgentRun:
             if on_event is not None:
                 on_event(event)
         return self.info.answer
+
+    def transcript(self) -> List[AgentEvent]:
+        """All that is written of the run so far."""
+        answer = self._client._send(routes.agent_transcript(self.id))
+        return [AgentEvent.from_wire("", body) for body in answer.items("events")]
 
     def refresh(self) -> AgentInfo:
         """Brings `info` up to date."""

@@ -1,0 +1,268 @@
+/** Agents: a model that does a task by writing Python in a sandbox. */
+
+import type * as api from "./api.js";
+import { Client, type ClientOptions } from "./client.js";
+import { localFiles } from "./config.js";
+import { segment, text, type Call, type CallOptions } from "./connection.js";
+import { toBase64, type RawEvent } from "./events.js";
+
+const CANCEL_SECONDS = 180; // a sandbox may be kept as a snapshot at the end
+
+/** What bounds a run. Left out: the server's own default. */
+export interface AgentLimits {
+  /** Replies of the model. Default: 20. */
+  maxTurns?: number | undefined;
+  /** Cells that it runs. Default: 40. */
+  maxCells?: number | undefined;
+  /** Seconds on the wall clock. Default: 900. */
+  maxSeconds?: number | undefined;
+  /** Tokens of all requests and replies. Default: 500 000. */
+  maxTokens?: number | undefined;
+  /** US dollars; needs a `price`. Default: none. */
+  maxCostUsd?: number | undefined;
+  /** Seconds of one cell. Default: 15. */
+  cellSeconds?: number | undefined;
+  /** Tokens of what the cells of one turn show the model. Default: 4000. */
+  observationTokens?: number | undefined;
+  /** Tokens of one reply. Default: 8192. */
+  replyTokens?: number | undefined;
+  /** Above so many tokens, what was seen long ago is shortened. Default: 100 000. */
+  conversationTokens?: number | undefined;
+}
+
+/** What a model costs, in US dollars a million tokens. */
+export interface AgentPrice {
+  /** Of what it is told. */
+  input: number;
+  /** Of what it says. */
+  output: number;
+  /** Of what the provider has kept of earlier requests. Default: as `input`. */
+  cacheRead?: number | undefined;
+  /** Of what the provider keeps for later ones. Default: as `input`. */
+  cacheWrite?: number | undefined;
+}
+
+/** What an agent is to be. */
+export interface AgentOptions extends ClientOptions {
+  /** "openai:NAME" (anything that speaks chat completions) or "anthropic:NAME". Default: the server's own. */
+  model?: string | undefined;
+  /** Of a provider elsewhere than the server has it; needs an admin key. */
+  baseUrl?: string | undefined;
+  /** Key for the provider, for these runs; the server does not store it. Default: the server's own. */
+  modelKey?: string | undefined;
+  /** How the model writes code: "text", in fences, or "tool", as calls of a tool. Default: "text". */
+  dialect?: "text" | "tool" | undefined;
+  /** The model is shown figures; otherwise they are told in words. Default: true. */
+  vision?: boolean | undefined;
+  /** Added to the system prompt. */
+  instructions?: string | undefined;
+  /** Of the sandbox. Default: "code-interpreter". */
+  template?: string | undefined;
+  /** MiB of the sandbox. Default: the template's. */
+  memoryMb?: number | undefined;
+  /** What becomes of the sandbox at the end. Default: "kill". */
+  keep?: "kill" | "keep" | "snapshot" | undefined;
+  /** What bounds a run. */
+  limits?: AgentLimits | undefined;
+  /** What the model costs; needed for `maxCostUsd`. */
+  price?: AgentPrice | undefined;
+}
+
+/** What a run is to begin with. */
+export interface AgentRunOptions extends CallOptions {
+  /** Put into /workspace before: paths of files here (not in browsers), or an object of names to contents. */
+  files?: readonly string[] | Readonly<Record<string, string | Uint8Array>> | undefined;
+  /** Work in this sandbox, which is kept. Default: a new one. */
+  sandboxId?: string | undefined;
+  /** Labels of your own. */
+  metadata?: Record<string, string> | undefined;
+}
+
+/** What hears of a run. */
+export interface AgentWaitOptions extends CallOptions {
+  /** Called with each event; what it returns is waited for, and what it throws ends the waiting. */
+  onEvent?: ((event: api.AgentEvent) => unknown) | undefined;
+}
+
+/**
+ * An agent: a model that does tasks by writing Python, each in a sandbox. The loop runs on the server, so a run goes on
+ * when this program ends.
+ *
+ * ```ts
+ * const agent = new Agent("openai:gpt-4o");
+ * const run = await agent.run("Which region sold most?", { files: ["sales.csv"] });
+ * console.log(run.answer);
+ * ```
+ */
+export class Agent {
+  readonly #client: Client;
+  readonly #options: AgentOptions;
+
+  /**
+   * @param model its name, or all options in one.
+   * @param options what it is to be, and where, as for `Client`.
+   */
+  constructor(model?: string | AgentOptions, options: AgentOptions = {}) {
+    this.#options = typeof model === "object" ? model : { ...options, model: model ?? options.model };
+    this.#client = Client.shared(this.#options);
+  }
+
+  /**
+   * Does a task and waits for the end of it. A run that ends without an answer is no error: look at `reason`. When the
+   * signal ends the waiting, the run goes on: `cancel` ends it.
+   *
+   * @param task what is to be done, in words.
+   * @throws BadRequestError something of it cannot work; `field` says what.
+   * @throws CapacityError the server has no room.
+   */
+  async run(task: string, options: AgentRunOptions & AgentWaitOptions = {}): Promise<AgentRun> {
+    const run = await this.start(task, options);
+    await run.wait(options);
+    return run;
+  }
+
+  /** As `run`, without waiting: the run goes on by itself. */
+  async start(task: string, options: AgentRunOptions = {}): Promise<AgentRun> {
+    const { model, baseUrl, modelKey, dialect, vision, instructions, template, memoryMb, keep, limits, price } = this.#options;
+    const { files, sandboxId, metadata, signal } = options;
+    const own = sandboxId === undefined ? { template, memory_mb: memoryMb, keep } : { sandbox_id: sandboxId };
+    const json = {
+      task: text("task", task),
+      model,
+      base_url: baseUrl,
+      dialect,
+      vision,
+      instructions,
+      ...own,
+      files: contents(files),
+      limits: named(limits),
+      price: named(price),
+      metadata,
+    };
+    const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
+    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
+    return new AgentRun(this.#client, answer.object<api.AgentRun>());
+  }
+
+  /**
+   * The run with this id.
+   *
+   * @throws NotFoundError there is none.
+   */
+  async get(id: string, options: CallOptions = {}): Promise<AgentRun> {
+    const call: Call = { method: "GET", path: `/agents/${segment("run id", id)}`, repeatable: true, ...options };
+    return new AgentRun(this.#client, (await this.#client.connection.send(call)).object<api.AgentRun>());
+  }
+
+  /** The runs of the workspace, the newest first; at most `limit`, 100 when left out. */
+  async runs(options: { limit?: number | undefined } & CallOptions = {}): Promise<AgentRun[]> {
+    const { limit = 100, signal } = options;
+    const call: Call = { method: "GET", path: "/agents", query: [["limit", String(limit)]], repeatable: true, signal };
+    return (await this.#client.connection.send(call)).items<api.AgentRun>("runs").map((info) => new AgentRun(this.#client, info));
+  }
+}
+
+/** The run of an agent. */
+export class AgentRun {
+  readonly #client: Client;
+  readonly #path: string;
+  #info: api.AgentRun;
+
+  /** A handle on a run; nothing is asked or started. */
+  constructor(client: Client, info: api.AgentRun) {
+    this.#client = client;
+    this.#info = info;
+    this.#path = `/agents/${segment("run id", info.id)}`;
+  }
+
+  /** What the server last said of it, in the API's own words; `refresh` asks anew. */
+  get info(): api.AgentRun {
+    return this.#info;
+  }
+  /** Its id. */
+  get id(): string {
+    return this.#info.id;
+  }
+  /** The final answer; undefined without one. */
+  get answer(): string | undefined {
+    return this.#info.answer;
+  }
+  /** Why the run ended: "answer", "max_turns", "stuck", …; undefined while it goes on. */
+  get reason(): string | undefined {
+    return this.#info.reason || undefined;
+  }
+  /** The sandbox that it works in. */
+  get sandboxId(): string | undefined {
+    return this.#info.sandbox_id || undefined;
+  }
+
+  /**
+   * What happens in the run, until it ends. A broken connection is taken up again where it broke.
+   *
+   * @param options `after`: only events with a higher number, and those without one that happen from now on.
+   */
+  async *events(options: { after?: number | undefined } & CallOptions = {}): AsyncGenerator<api.AgentEvent, void, undefined> {
+    const { after = 0, signal } = options;
+    const call: Call = { method: "GET", path: `${this.#path}/events`, query: [["after", String(after)]], signal };
+    const read = (event: RawEvent) => event.data as unknown as api.AgentEvent;
+    for await (const event of this.#client.connection.stayOn(call, read, (event) => event.type === "ended")) {
+      if (event.type === "ended") this.#info = event.run ?? this.#info;
+      yield event;
+    }
+  }
+
+  /** Waits for the end and returns the answer, undefined without one. */
+  async wait(options: AgentWaitOptions = {}): Promise<string | undefined> {
+    const { onEvent, signal } = options;
+    for await (const event of this.events({ signal })) await onEvent?.(event);
+    return this.answer;
+  }
+
+  /** All that is written of the run so far. */
+  async transcript(options: CallOptions = {}): Promise<api.AgentEvent[]> {
+    const call: Call = { method: "GET", path: `${this.#path}/events`, repeatable: true, ...options };
+    return (await this.#client.connection.send(call)).items<api.AgentEvent>("events");
+  }
+
+  /** Brings `info` up to date. */
+  async refresh(options: CallOptions = {}): Promise<api.AgentRun> {
+    return (this.#info = (await this.#send("GET", "", { repeatable: true, ...options })).object<api.AgentRun>());
+  }
+
+  /** Ends the run; returns when it has ended. */
+  async cancel(options: CallOptions = {}): Promise<void> {
+    this.#info = (await this.#send("POST", "/cancel", { quietSeconds: CANCEL_SECONDS, repeatable: true, ...options })).object<api.AgentRun>();
+  }
+
+  /**
+   * Removes a run that has ended, and its transcript.
+   *
+   * @throws ConflictError it has not ended.
+   */
+  async delete(options: CallOptions = {}): Promise<void> {
+    await this.#send("DELETE", "", { repeatable: true, ...options });
+  }
+
+  /** A picture that a cell drew, by the name in its "outcome" event. */
+  async figure(file: string, options: CallOptions = {}): Promise<Uint8Array> {
+    return (await this.#send("GET", `/figures/${segment("file", file)}`, { accept: "image/*", repeatable: true, ...options })).bytes;
+  }
+
+  #send(method: Call["method"], verb: string, rest: Omit<Call, "method" | "path">) {
+    return this.#client.connection.send({ method, path: this.#path + verb, ...rest });
+  }
+}
+
+/** Options in the API's names: `maxTurns` is max_turns. */
+function named(options: AgentLimits | AgentPrice | undefined): Record<string, unknown> | undefined {
+  return options && Object.fromEntries(Object.entries(options).map(([name, value]) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), value]));
+}
+
+function contents(files: AgentRunOptions["files"]): api.AgentFile[] | undefined {
+  if (files === undefined) return undefined;
+  if (typeof files !== "object" || files === null) throw new TypeError("files must be an array of paths, or an object of names to contents");
+  const named: [string, string | Uint8Array][] = Array.isArray(files)
+    ? files.map((path: string) => [path.split(/[/\\]/).at(-1)!, localFiles().readFileSync(text("a path of files", path))])
+    : Object.entries(files as Record<string, string | Uint8Array>);
+  return named.map(([path, data]) => ({ path, content: toBase64(typeof data === "string" ? new TextEncoder().encode(data) : data) }));
+}
