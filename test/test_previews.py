@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -477,32 +478,60 @@ FORWARDERS = {
 }
 
 
+SERVERS = """
+import socket, threading
+def reverse(c):  # is told something, and says it backwards when that has ended
+    told = b""
+    while piece := c.recv(65536): told += piece
+    c.sendall(told[::-1])
+def rude(c):  # goes away in the middle
+    c.recv(1)
+def serve(port, talk):
+    listening = socket.create_server(("127.0.0.1", port))
+    while True:
+        c, _ = listening.accept()
+        talk(c)
+        c.close()
+threading.Thread(target=serve, args=(7778, rude)).start()
+serve(7777, reverse)
+"""
+
+
 @pytest.fixture(scope="module")
-def reverse(sb: pandastack.Sandbox) -> None:
-    """A server in the sandbox that is told something, and says it backwards when that has ended."""
-    sb.filesystem.write("/workspace/reverse.py", "import socket\ns = socket.create_server(('127.0.0.1', 7777))\nwhile True:\n    c, _ = s.accept()\n    b = b''\n    while p := c.recv(65536): b += p\n    c.sendall(b[::-1]); c.close()\n")
-    sb.commands.run(["python3", "/workspace/reverse.py"], background=True)
+def servers(sb: pandastack.Sandbox) -> None:
+    sb.filesystem.write("/workspace/servers.py", SERVERS)
+    sb.commands.run(["python3", "/workspace/servers.py"], background=True)
     end = time.monotonic() + DEADLINE
-    while 7777 not in sb.ports():
+    while not {7777, 7778} <= set(sb.ports()):
         assert time.monotonic() < end
 
 
 @pytest.mark.parametrize("by", FORWARDERS)
-def test_forward_carries_any_protocol(host: Daemon, sb: pandastack.Sandbox, reverse: None, by: str) -> None:
-    ports = ["0:7777", "0:81"] if by == "command line" else ["7777", "81"]
+def test_forward_carries_any_protocol(host: Daemon, sb: pandastack.Sandbox, servers: None, by: str) -> None:
+    ports = [port if by != "command line" else f"0:{port}" for port in ("7777", "7778", "81")]
     forward = subprocess.Popen([*FORWARDERS[by], sb.id, *ports], env=host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def tell(address: str, sent: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=DEADLINE) as conn:
+            def say() -> None:
+                with suppress(ConnectionError):  # what it says is what counts
+                    conn.sendall(sent)
+                    conn.shutdown(socket.SHUT_WR)
+
+            threading.Thread(target=say, daemon=True).start()
+            got = b""
+            with suppress(ConnectionError):
+                while piece := conn.recv(1 << 16):
+                    got += piece
+            return got
+
     try:
-        address = json.loads(forward.stdout.readline())["local"]
-        nobody = json.loads(forward.stdout.readline())["local"]
+        address, rude, nobody = (json.loads(forward.stdout.readline())["local"] for _ in ports)
         for size in (3, 5 << 20):
             sent = os.urandom(size)
-            conn = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=DEADLINE)
-            threading.Thread(target=lambda c=conn, s=sent: (c.sendall(s), c.shutdown(socket.SHUT_WR)), daemon=True).start()
-            got = b""
-            while piece := conn.recv(1 << 16):
-                got += piece
-            assert got == sent[::-1]
-            conn.close()
+            assert tell(address, sent) == sent[::-1]
+        assert tell(rude, os.urandom(5 << 20)) == b""
+        assert tell(address, b"still there")[::-1] == b"still there"
         with pytest.raises(ConnectionError), socket.create_connection(("127.0.0.1", int(nobody.rpartition(":")[2])), timeout=DEADLINE) as conn:
             assert conn.recv(1) == b"", "somebody answers"
             raise ConnectionError("closed")

@@ -67,8 +67,9 @@ func (c *sandboxTopCmd) Run(a *app) error {
 		if err == nil {
 			err = wait(a.ctx, c.Every)
 		}
-		if a.ctx.Err() != nil {
-			return nil // Ctrl-C is how it ends
+		if a.ctx.Err() != nil { // Ctrl-C is how it ends
+			fmt.Fprintln(a.Out)
+			return nil
 		}
 		if err != nil {
 			return err

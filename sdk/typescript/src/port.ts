@@ -8,7 +8,7 @@ import { asyncDispose, type Connection } from "./connection.js";
 import { errorFrom, NetworkError } from "./errors.js";
 import { VERSION } from "./version.js";
 
-const PIECE = 64 * 1024; // that the server takes in a message
+const PIECE = 32 * 1024; // of what is said: a length of two bytes is enough for it
 const LARGEST = 1 << 20; // message that it sends
 const LONGEST_HEAD = 64 * 1024;
 const ACCEPT = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"; // of RFC 6455
@@ -318,9 +318,9 @@ async function carry(local: Socket, reach: () => Promise<PortConnection>): Promi
 }
 
 function heard(socket: Socket): ReadableStream<Uint8Array> {
+  let over = false;
   return new ReadableStream<Uint8Array>({
     start(controller) {
-      let over = false;
       const end = () => {
         if (!over) controller.close();
         over = true;
@@ -334,7 +334,10 @@ function heard(socket: Socket): ReadableStream<Uint8Array> {
       socket.on("close", end);
     },
     pull: () => socket.resume(),
-    cancel: () => socket.destroy(),
+    cancel() {
+      over = true;
+      socket.destroy();
+    },
   });
 }
 
