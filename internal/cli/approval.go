@@ -55,6 +55,17 @@ func (c *approvalLsCmd) Run(a *app) error {
 	if a.flags.JSON {
 		return a.json(list)
 	}
+	if a.flags.Quiet {
+		var names []string
+		for _, p := range list {
+			names = append(names, p.ID)
+		}
+		return a.names(names)
+	}
+	if len(list) == 0 {
+		a.say("there are none")
+		return nil
+	}
 	var rows [][]string
 	for _, p := range list {
 		until := p.Status

@@ -68,6 +68,7 @@ var verbs = []said{
 	{line: "agent show $RUN", json: "object", quiet: "text"},
 	{line: "agent cancel $RUN", json: "array", quiet: "nothing"},
 	{line: "agent rm $RUN", json: "array", quiet: "nothing"},
+	{line: "approval ls", json: "array", quiet: "nothing"},
 	{line: "key create", json: "object", quiet: "names", save: "KEY"},
 	{line: "key ls", json: "array", quiet: "names"},
 	{line: "key revoke $KEY", json: "object", quiet: "nothing"},
@@ -76,13 +77,15 @@ var verbs = []said{
 
 // untried are verbs that go on until they are told to end, or take minutes.
 var untried = map[string]string{
-	"serve":           "the daemon of this script",
-	"sandbox forward": "test/test_previews.py",
-	"agent script":    "agent.txtar",
-	"template build":  "a bake",
-	"template rm":     "no_daemon.txtar",
-	"agent replay":    "test/test_agent.py",
-	"analyst":         "test/test_agent.py",
+	"serve":            "the daemon of this script",
+	"sandbox forward":  "test/test_previews.py",
+	"agent script":     "agent.txtar",
+	"template build":   "a bake",
+	"approval approve": "test/test_tools.py",
+	"approval deny":    "test/test_tools.py",
+	"template rm":      "no_daemon.txtar",
+	"agent replay":     "test/test_agent.py",
+	"analyst":          "test/test_agent.py",
 }
 
 // everyVerb MODE runs each verb with --json or -q, and looks at what it says.

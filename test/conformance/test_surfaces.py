@@ -12,10 +12,12 @@ from sdks import surface
 
 # Verbs of Python that TypeScript lacks.
 NOT_IN_TYPESCRIPT = {
+    "Approvals": "tools are so far in Python and Go",
     "Client.close": "fetch's connections are the platform's",
     "Filesystem.watch": "the server answers 501 so far",
     "Network.follow": "network.log({ follow: true })",
     "Sandbox.follow_logs": "logs({ follow: true })",
+    "Tools": "so far in Python and Go",
 }
 # Verbs of TypeScript that Python lacks.
 NOT_IN_PYTHON = {
@@ -43,6 +45,8 @@ NOT_IN_PYTHON = {
 }
 # Verbs of Python under their names in Go. None with a reason where Go has them otherwise.
 IN_GO = {
+    "Approvals.list": "Client.Approvals", "Approvals.get": "Client.Approval", "Approvals.decide": "Client.Decide",
+    "Tools.list": "Sandbox.Tools", "Tools.set": "Sandbox.SetTools", "Tools.calls": "Sandbox.ToolCalls", "Tools.approvals": "Client.Approvals",
     "Agent.get": "Client.GetAgent", "Agent.runs": "Client.Agents", "Agent.start": "Client.StartAgent", "Agent.run": "Client.StartAgent",
     "Sandboxes.create": "Client.Create", "Sandboxes.get": "Client.Get", "Sandboxes.list": "Client.List",
     "Sandbox.create": "Client.Create", "Sandbox.get": "Client.Get", "Sandbox.list": "Client.List",
@@ -64,6 +68,7 @@ IN_GO = {
     "Filesystem.upload": "Sandbox.WriteFrom", "Filesystem.download": "Sandbox.Open",
 }
 NOT_IN_GO = {
+    "Tools.close": "the context of ServeTools",
     "ExecutionStream.close": "leaving the loop",
     "Client.close": "its http.Client is the caller's",
     "Filesystem.watch": "the server answers 501 so far",
@@ -71,6 +76,8 @@ NOT_IN_GO = {
 }
 # Methods of Go that no other SDK has.
 ONLY_IN_GO = {
+    "Client.ServeAgentTools": "an option of a run's start in Python",
+    "Sandbox.ServeTools": "what Tools.set of Python does with functions",
     "Client.APIURL": "a property in the others",
     "Client.Sandbox": "a constructor in the others",
     "Sandbox.Dial": "TypeScript has it, too",
