@@ -81,6 +81,10 @@ include-operation-id = ["allEvents", "sandboxEvents", "logs"]
 parameters = {{ "query.follow" = "0" }}
 
 [[operations]]
+include-operation-id = "watchFiles"
+parameters = {{ "query.path" = "/no/such" }}
+
+[[operations]]
 include-operation-id = "revokeKey"
 parameters = {{ "path.prefix" = "pds_none" }}
 

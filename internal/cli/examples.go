@@ -25,6 +25,8 @@ var examples = map[string][]string{
 	"sandbox exec":      {"pandastack sandbox exec sb-1 make", "pandastack sandbox exec -it sb-1 -- bash -l", "pandastack sandbox exec -d sb-1 -- python3 server.py"},
 	"sandbox attach":    {"pandastack sandbox attach sb-1", "pandastack sandbox attach sb-1 42"},
 	"sandbox cp":        {"pandastack sandbox cp data.csv sb-1:/workspace/", "pandastack sandbox cp -r sb-1:/workspace/out results"},
+	"sandbox watch":     {"pandastack sandbox watch sb-1 /workspace -r"},
+	"sandbox link":      {"pandastack sandbox link sb-1 /workspace/report.pdf", "pandastack sandbox link sb-1 /workspace/data.csv --upload --ttl 600"},
 	"sandbox events":    {"pandastack sandbox events --follow sb-1", "pandastack sandbox events"},
 	"sandbox logs":      {"pandastack sandbox logs -f sb-1"},
 	"sandbox ttl":       {"pandastack sandbox ttl sb-1", "pandastack sandbox ttl sb-1 3600"},

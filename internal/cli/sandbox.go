@@ -18,6 +18,8 @@ type sandboxCmd struct {
 	Exec      sandboxExecCmd      `cmd:"" help:"Run a command in a sandbox."`
 	Attach    sandboxAttachCmd    `cmd:"" help:"Follow a command that was started with exec --detach."`
 	Cp        sandboxCpCmd        `cmd:"" help:"Copy files into and out of a sandbox."`
+	Watch     sandboxWatchCmd     `cmd:"" help:"Show changes of files in a sandbox as they happen."`
+	Link      sandboxLinkCmd      `cmd:"" help:"Make a link with which a file is read or written without a key."`
 	Events    sandboxEventsCmd    `cmd:"" help:"Show what happened to a sandbox, or to all."`
 	Logs      sandboxLogsCmd      `cmd:"" help:"Show the console of a sandbox and the log of the agent in it."`
 	TTL       sandboxTTLCmd       `cmd:"" name:"ttl" help:"Show or set how long a sandbox still has."`

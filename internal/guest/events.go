@@ -112,6 +112,8 @@ func (e *Events) read() (api.Event, bool, error) {
 // line reads up to the next newline. Only a few long lines of one guest are
 // held at a time, so that many streams cannot add up to much.
 func (e *Events) line() (line []byte, release func(), err error) {
+	e.idle.Reset(streamIdle) // the clock runs only while the guest is waited for
+	defer e.idle.Stop()
 	release = func() {}
 	for {
 		part, err := e.lines.ReadSlice('\n')

@@ -28,55 +28,64 @@ type Open func(ctx context.Context, c *Client, after int64) (*Events, error)
 // be had any more.
 func Follow(ctx context.Context, after int64, link Link, open Open) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
-		pause := reopenPause
-		linkCtx := ctx
-		for {
-			got, err := followOnce(ctx, linkCtx, &after, link, open, yield)
-			linkCtx = WithoutWaking(ctx) // a sandbox that was put to sleep in the middle stays asleep
-			if err == nil {
-				return
-			}
-			if !errors.Is(err, ErrLinkLost) {
-				yield(api.Event{}, err)
-				return
-			}
-			if got {
-				pause = reopenPause
-			}
-			select {
-			case <-time.After(pause):
-				pause = min(2*pause, reopenMax)
-			case <-ctx.Done():
-				yield(api.Event{}, context.Cause(ctx))
-				return
-			}
+		err := stay(ctx, &after, func(linkCtx context.Context) error {
+			return followOnce(ctx, linkCtx, &after, link, open, yield)
+		})
+		if err != nil {
+			yield(api.Event{}, err)
+		}
+	}
+}
+
+// stay does something over a link, and again when that breaks under it, for as
+// long as it takes. What moves the number after has come on. A sandbox that was
+// put to sleep in the middle stays asleep.
+func stay(ctx context.Context, after *int64, once func(linkCtx context.Context) error) error {
+	pause, linkCtx := reopenPause, ctx
+	for {
+		before := *after
+		err := once(linkCtx)
+		if !errors.Is(err, ErrLinkLost) {
+			return err
+		}
+		linkCtx = WithoutWaking(ctx)
+		if *after != before {
+			pause = reopenPause
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			pause = min(2*pause, reopenMax)
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
 		}
 	}
 }
 
 // followOnce follows until the end, the reader's leave or an error.
-func followOnce(ctx, linkCtx context.Context, after *int64, link Link, open Open, yield func(api.Event, error) bool) (got bool, err error) {
+func followOnce(ctx, linkCtx context.Context, after *int64, link Link, open Open, yield func(api.Event, error) bool) error {
 	client, done, err := link(linkCtx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer done()
 	events, err := open(ctx, client, *after)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer events.Close()
 	for {
 		e, err := events.Next()
 		if err == io.EOF {
-			return got, nil
+			return nil
 		}
 		if err != nil {
-			return got, err
+			return err
 		}
-		got, *after = true, e.Seq
+		*after = e.Seq
 		if !yield(e, nil) {
-			return got, nil
+			return nil
 		}
 	}
 }

@@ -86,29 +86,15 @@ func logLine(raw []byte, after int64) (guestapi.LogLine, error) {
 // that of the context, or of a link that cannot be had any more.
 func FollowLog(ctx context.Context, after int64, link Link) iter.Seq2[guestapi.LogLine, error] {
 	return func(yield func(guestapi.LogLine, error) bool) {
-		for {
-			err := followLogOnce(ctx, &after, link, yield)
-			if err == nil {
-				return // nobody wants more
-			}
-			if !errors.Is(err, ErrLinkLost) {
-				yield(guestapi.LogLine{}, err)
-				return
-			}
-			timer := time.NewTimer(reopenPause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				yield(guestapi.LogLine{}, context.Cause(ctx))
-				return
-			}
+		err := stay(ctx, &after, func(linkCtx context.Context) error { return followLogOnce(ctx, linkCtx, &after, link, yield) })
+		if err != nil {
+			yield(guestapi.LogLine{}, err)
 		}
 	}
 }
 
-func followLogOnce(ctx context.Context, after *int64, link Link, yield func(guestapi.LogLine, error) bool) error {
-	client, done, err := link(ctx)
+func followLogOnce(ctx, linkCtx context.Context, after *int64, link Link, yield func(guestapi.LogLine, error) bool) error {
+	client, done, err := link(linkCtx)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@
 //	PUT    /files/tar?path=                          a tar stream → api.TarResult; the folder and its parents are made
 //	POST   /files/dir                                api.MkdirRequest → 204, parents are made
 //	POST   /files/move                               api.MoveRequest → 204
+//	GET    /watches/{id}?path=&recursive=1&after=N   NDJSON of api.FileEvent with seq > N; begins the watch when there is none with this id
 //	POST   /trust                                    TrustRequest → 204; a certificate authority for the sandbox's trust stores
 //	POST   /packages                                 Packages → 204; where package managers get packages from
 //	GET    /ports                                    []Listener: what programs listen on
@@ -70,7 +71,7 @@ import (
 //	5  GET, PUT /files/tar
 //	6  POST /trust
 //	7  POST /calls
-//	8  Packages in AssignRequest, and POST /packages
+//	8  Packages in AssignRequest, and POST /packages; GET /watches/{id}
 const (
 	Protocol       = 8
 	OldestProtocol = 1
@@ -117,6 +118,14 @@ const (
 	MaxLogLine    = 4 << 10   // bytes; the rest of a line is left out
 	MaxFlows      = 128       // connections to ports at once
 	MaxListeners  = 1024      // in one listing of ports
+
+	// Of watches of files.
+	MaxWatches         = 32               // at once
+	MaxWatchedFolders  = 10_000           // of one
+	MaxWatchQueue      = 8 << 20          // bytes of events that the agent has not looked at
+	KeepFileEvents     = 4096             // of one, for whoever comes back or reads slowly
+	KeepFileEventBytes = 1 << 20          // of them together
+	KeepWatch          = 90 * time.Second // after its last reader has left
 
 	// Of one result; what is above is left out in the guest and refused by the host.
 	MaxTypes    = 64  // MIME types

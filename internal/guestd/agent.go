@@ -92,6 +92,7 @@ type Agent struct {
 	assigning  sync.Mutex
 	warming    atomic.Bool
 	flows      atomic.Int64 // connections to ports that are open
+	watches    watches
 }
 
 // New makes an agent. It starts nothing yet but the watchdog's bookkeeping.
@@ -134,6 +135,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	err := a.serveLink(ctx)
+	a.watches.closeAll()
 	a.kernels.Close()
 	a.processes.killAll()
 	return err

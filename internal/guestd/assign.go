@@ -20,6 +20,7 @@ import (
 	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/guestd/child"
 	"github.com/pandastack/pandastack/internal/guestd/kernels"
+	"github.com/pandastack/pandastack/sdk/go/tree"
 )
 
 const (
@@ -261,7 +262,7 @@ func (a *Agent) assignGeneration(generation int) (string, error) {
 
 // replaceFile writes a file so that readers see the old or the new one.
 func replaceFile(path, content string, perm os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".pandastack-*")
+	tmp, err := os.CreateTemp(filepath.Dir(path), tree.TempOld+"*")
 	if err != nil {
 		return err
 	}

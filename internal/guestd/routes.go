@@ -86,6 +86,7 @@ func (a *Agent) routes() http.Handler {
 	}
 	if a.newest() >= 8 {
 		handle("POST /packages", a.postPackages)
+		handle("GET /watches/{id}", withPath(a.getWatch))
 	}
 
 	handle("/", func(_ http.ResponseWriter, r *http.Request) error {

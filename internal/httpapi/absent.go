@@ -21,7 +21,6 @@ var absent = []struct {
 	{"template builds over HTTP", "build templates on the server: pandastack template build RECIPE", []string{
 		"POST /v1/templates/build", "DELETE /v1/templates/{name}", "GET /v1/templates/builds/{build}", "GET /v1/templates/builds/{build}/logs",
 	}},
-	{"watches of files", "poll with stat, or run inotifywait in the sandbox", []string{"GET /v1/sandboxes/{id}/fs/watch"}},
 	{"volumes", "write files into the sandbox, or build a template that has them", []string{
 		"/v1/volumes", "/v1/volumes/{name}",
 	}},

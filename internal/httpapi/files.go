@@ -35,6 +35,10 @@ func ofPath(h func(w http.ResponseWriter, r *http.Request, path string, q url.Va
 
 // readFile streams a file, or the range of it that was asked for.
 func (s *Server) readFile(w http.ResponseWriter, r *http.Request, path string, _ url.Values) error {
+	return s.sendFile(w, r, path, "attachment")
+}
+
+func (s *Server) sendFile(w http.ResponseWriter, r *http.Request, path, disposition string) error {
 	return s.withGuest(r, func(ctx context.Context, g *guest.Client) error {
 		f, err := g.ReadFile(ctx, path, singleRange(r))
 		if err != nil {
@@ -44,7 +48,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request, path string, _
 		h := w.Header()
 		h.Set("Content-Type", "application/octet-stream")
 		h.Set("X-Content-Type-Options", "nosniff") // the content is the sandbox's: no browser is to run it
-		h.Set("Content-Disposition", "attachment")
+		h.Set("Content-Disposition", disposition)
 		h.Set("Cache-Control", "no-store")
 		h.Set("Accept-Ranges", "bytes")
 		if f.Size >= 0 {

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -62,7 +61,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// followLogs ends when the sandbox does.
+// followLogs ends when the sandbox does, and when it is put to sleep.
 func (s *Server) followLogs(w http.ResponseWriter, r *http.Request, after int64, wanted func(stream string) bool) error {
 	link := func(ctx context.Context) (*guest.Client, func(), error) {
 		return s.Sandboxes.Guest(ctx, owner(r), r.PathValue("id"))
@@ -70,8 +69,7 @@ func (s *Server) followLogs(w http.ResponseWriter, r *http.Request, after int64,
 	out := newSSE(w, keepAlive)
 	defer out.close()
 	for l, err := range guest.FollowLog(r.Context(), after, link) {
-		var ended *guest.EndedError
-		if errors.As(err, &ended) && out.started() {
+		if err != nil && out.started() && s.notReachable(r, err) != "" {
 			return nil
 		}
 		if err == nil && wanted(l.Stream) {

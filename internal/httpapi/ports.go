@@ -130,18 +130,12 @@ func (s *Server) createPreviewToken(w http.ResponseWriter, r *http.Request) erro
 	if err := checkPort(req.Port); err != nil {
 		return err
 	}
-	ttl := preview.DefaultTTL
-	if req.TTLSeconds != nil {
-		if n := *req.TTLSeconds; n < 1 || n > int(preview.MaxTTL/time.Second) {
-			return fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and %d, but is %d", int(preview.MaxTTL/time.Second), n)
-		}
-		ttl = time.Duration(*req.TTLSeconds) * time.Second
+	ttl, err := s.linkTTL(req.TTLSeconds)
+	if err != nil {
+		return err
 	}
 	if err := preview.CheckPaths(req.Paths); err != nil {
 		return err
-	}
-	if s.Links == nil {
-		return fault.New(api.CodeUnsupported, "this server makes no links")
 	}
 	id := r.PathValue("id")
 	if _, err := s.Sandboxes.Ports(r.Context(), owner(r), id); err != nil {
@@ -153,6 +147,21 @@ func (s *Server) createPreviewToken(w http.ResponseWriter, r *http.Request) erro
 	return ok(w, api.PreviewToken{
 		URL: scheme(r) + "://" + r.Host + linkPrefix + token + "/", Token: token, SandboxID: id, Port: req.Port, Paths: req.Paths, ExpiresAt: c.ExpiresAt(),
 	})
+}
+
+// linkTTL is how long a link is to live.
+func (s *Server) linkTTL(seconds *int) (time.Duration, error) {
+	ttl := preview.DefaultTTL
+	if seconds != nil {
+		if n := *seconds; n < 1 || n > int(preview.MaxTTL/time.Second) {
+			return 0, fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and %d, but is %d", int(preview.MaxTTL/time.Second), n)
+		}
+		ttl = time.Duration(*seconds) * time.Second
+	}
+	if s.Links == nil {
+		return 0, fault.New(api.CodeUnsupported, "this server makes no links")
+	}
+	return ttl, nil
 }
 
 // connectPort carries a connection to a port over a WebSocket: binary messages

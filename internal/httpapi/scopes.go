@@ -116,6 +116,12 @@ var needs = map[string]auth.Scope{
 	"PUT /v1/sandboxes/{id}/fs/tar":   auth.Run,
 	"POST /v1/sandboxes/{id}/fs/dir":  auth.Run,
 	"POST /v1/sandboxes/{id}/fs/move": auth.Run,
+	"GET /v1/sandboxes/{id}/fs/watch": auth.Read,
+	"POST /v1/sandboxes/{id}/fs/link": auth.Run,
+	"GET " + fileLinkRoute:            anyone, // the link itself says who may
+	"PUT " + fileLinkRoute:            anyone,
+	"POST " + fileLinkRoute:           anyone,
+	"OPTIONS " + fileLinkRoute:        anyone,
 
 	"POST /v1/sandboxes/{id}/repl":                                auth.Run,
 	"GET /v1/sandboxes/{id}/repl/languages":                       auth.Read,

@@ -199,6 +199,11 @@ func (s *Server) routes() {
 	locked("PUT /v1/sandboxes/{id}/fs/tar", s.writeTar)
 	locked("POST /v1/sandboxes/{id}/fs/dir", s.makeDir)
 	locked("POST /v1/sandboxes/{id}/fs/move", s.moveFile)
+	locked("GET /v1/sandboxes/{id}/fs/watch", ofPath(s.watchFiles))
+	locked("POST /v1/sandboxes/{id}/fs/link", s.createFileLink)
+	for _, method := range fileLinkMethods {
+		s.routed = append(s.routed, method+" "+fileLinkRoute) // dispatch takes it, as it takes linkRoute
+	}
 
 	locked("POST /v1/sandboxes/{id}/repl", s.oneShot)
 	locked("GET /v1/sandboxes/{id}/repl/languages", s.languages)
@@ -248,6 +253,10 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	if rest, is := strings.CutPrefix(r.URL.EscapedPath(), linkPrefix); is && rest != "" {
 		s.visitLink(w, r, rest)
+		return
+	}
+	if token, is := strings.CutPrefix(r.URL.EscapedPath(), fileLinkPrefix); is {
+		s.visitFile(w, r, token)
 		return
 	}
 	if err := s.refuseForeign(w, r); err != nil {

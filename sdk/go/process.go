@@ -24,6 +24,10 @@ type StartOptions struct {
 	Tag            string // a name for lists, unique while it runs
 	Stdin          bool   // keep standard input open, for WriteStdin and Feed
 	PTY            *PTY   // give it a terminal of this size, whose input is always open
+
+	// Stdout and Stderr get its output as it comes, from the start, until it ends
+	// or the context of Start does. Wait waits for them, and gives their errors.
+	Stdout, Stderr io.Writer
 }
 
 // PTY is the size of a terminal. All that its process writes is stdout.
@@ -35,6 +39,9 @@ type Process struct {
 	Info api.Process // as the server last described it
 
 	sandbox *Sandbox
+	copied  chan struct{} // closed when all is with the writers of Start; nil without any
+	exit    api.Exit
+	err     error
 }
 
 // Start starts a command and returns at once.
@@ -50,6 +57,13 @@ func (s *Sandbox) Start(ctx context.Context, cmd api.Command, o StartOptions) (*
 		return nil, err
 	}
 	p.PID = p.Info.PID
+	if o.Stdout != nil || o.Stderr != nil {
+		p.copied = make(chan struct{})
+		go func() {
+			defer close(p.copied)
+			p.exit, p.err = p.copy(ctx, 0, o.Stdout, o.Stderr)
+		}()
+	}
 	return p, nil
 }
 
@@ -95,8 +109,26 @@ func (p *Process) Events(ctx context.Context, after int64) iter.Seq2[api.Event, 
 // Wait copies its output behind an event, 0 for all that is kept, to two
 // writers, and returns how it ended. A deadline that ended it is an Exit, not an
 // error. What was written faster than it was read, or too long ago, is missing:
-// the Exit counts it as dropped.
+// the Exit counts it as dropped. The writers of Start get all of it besides, and
+// their error is Wait's.
 func (p *Process) Wait(ctx context.Context, after int64, stdout, stderr io.Writer) (api.Exit, error) {
+	if p.copied == nil {
+		return p.copy(ctx, after, stdout, stderr)
+	}
+	if stdout != nil || stderr != nil {
+		if _, err := p.copy(ctx, after, stdout, stderr); err != nil {
+			return api.Exit{}, err
+		}
+	}
+	select {
+	case <-p.copied:
+		return p.exit, p.err
+	case <-ctx.Done():
+		return api.Exit{}, ctx.Err()
+	}
+}
+
+func (p *Process) copy(ctx context.Context, after int64, stdout, stderr io.Writer) (api.Exit, error) {
 	to := map[string]io.Writer{api.EventStdout: stdout, api.EventStderr: stderr}
 	missed := map[string]int64{}
 	for e, err := range p.Events(ctx, after) {

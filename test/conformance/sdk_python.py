@@ -34,6 +34,8 @@ def plain(value: Any) -> Any:
         if value.result is not None:
             fields.update(data=value.result.data, is_last_expression=value.result.is_last_expression, metadata=value.result.metadata)
         return plain({**fields, **value.data})
+    if isinstance(value, p.FileEvent):
+        return {**{n: v for n, v in vars(value).items() if n != "from_path"}, "from": value.from_path}
     if isinstance(value, p.FileInfo):
         return plain({**dataclasses.asdict(value), "modified_at": value.mtime, "mtime": None})
     if isinstance(value, p.ProcessInfo):
@@ -113,6 +115,15 @@ def upto(events: Callable[..., Any], args: Dict[str, Any], **more: Any) -> Any:
     """So many of an endless stream."""
     count = args.pop("count")
     return list(islice(events(**args, **more), count))
+
+
+def watched(args: Dict[str, Any]) -> Any:
+    """So many changes, the first of which may be one that is made here."""
+    files, write, count = sandbox(args).filesystem, args.pop("write", None), args.pop("count")
+    with files.watch(**args) as watch:
+        if write:
+            files.write(write, b"x")
+        return list(islice(watch, count))
 
 
 def create_token(a: Dict[str, Any]) -> Any:
@@ -257,6 +268,9 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "agent.refresh": lambda a: agent_run(a).refresh(),
     "agent.cancel": lambda a: agent_run(a).cancel(),
     "agent.delete": lambda a: agent_run(a).delete(),
+    "filesystem.watch": watched,
+    "filesystem.download_url": lambda a: sandbox(a).filesystem.download_url(**a),
+    "filesystem.upload_url": lambda a: sandbox(a).filesystem.upload_url(**a),
 }
 
 

@@ -42,6 +42,13 @@ async function collected(items, read = (item) => item, count = Number.POSITIVE_I
   return all;
 }
 
+// So many changes, the first of which may be one that is made here.
+async function watched(files, { path, write, count, ...o }) {
+  const watch = await files.watch(path, o);
+  if (write !== undefined) await files.write(write, "x");
+  return collected(watch, ({ seq, ...event }) => event, count);
+}
+
 const KINDS = [
   ["AuthError", "auth"], ["NotFoundError", "not_found"], ["ConflictError", "conflict"], ["RateLimitError", "rate_limited"],
   ["BadRequestError", "bad_request"], ["CapacityError", "capacity"], ["ServerError", "server"], ["SandboxTimeout", "timeout"],
@@ -207,6 +214,9 @@ export function operations(config = {}) {
     "agent.refresh": ofRun((run) => run.refresh()),
     "agent.cancel": ofRun((run) => run.cancel()),
     "agent.delete": ofRun((run) => run.delete()),
+    "filesystem.watch": ofSandbox((s, o) => watched(s.filesystem, o)),
+    "filesystem.download_url": ofSandbox((s, { path, ...o }) => s.filesystem.downloadUrl(path, o)),
+    "filesystem.upload_url": ofSandbox((s, { path, ...o }) => s.filesystem.uploadUrl(path, o)),
   };
 }
 

@@ -35,6 +35,7 @@ NOT_CALLED = {
     "attachProcess": "for programs that are at a terminal themselves, like the command line; sandbox.pty has the same as events",
     "connectPort": "a WebSocket: Dial of Go and dial of TypeScript, see test_previews.py",
     **{f"{of}{method}": "for any HTTP client" for of in ("proxy", "link") for method in ("Get", "Post", "Put", "Patch", "Delete", "Options")},
+    **dict.fromkeys(("downloadByLink", "uploadByLink", "postByLink", "linkPreflight"), "for whoever has the link, with any HTTP client"),
     "getSecret": "the list has the same",
     **dict.fromkeys(
         ("listTools", "putTools", "listToolCalls", "connectTools", "connectAgent", "listApprovals", "getApproval", "decideApproval"),
@@ -54,6 +55,7 @@ NOT_SENT = {
     "ExecRequest.attach": "sent when a connection broke: the SDKs' own tests",
     "CreateSandboxRequest.tools": "functions differ by language: test_tools.py and the Go SDK's own tests",
     "listDir.limit": "the SDKs list all there is, in the server's pages",
+    "watchFiles.after": "sent as Last-Event-ID when a connection broke: the SDKs' own tests",
 }
 # Fields of answers that an SDK gives otherwise.
 OTHERWISE = {
@@ -62,6 +64,9 @@ OTHERWISE = {
         "in the raw line of the Python SDK",
     ),
     "FileInfo.raw_name": "the name itself, in bytes: the SDKs' own tests",
+    "FileEvent.raw_path": "the path itself, in bytes: the SDKs' own tests",
+    "FileEvent.raw_from": "the same",
+    **dict.fromkeys(("FileEvent.seq", "FileEvent.watch_id"), "for going on after a broken connection, which the SDKs do themselves"),
     "OutputEvent.raw": "the bytes, when there are such: programme.json",
     "FileInfo.mtime": "the same moment as modified_at, for published clients",
     "ExecResult.timed_out": "an error: programme.json",
@@ -144,6 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             yield f"{self.command} {parts.path} instead of {operation.method} {path}"
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         wanted = {n: v for n, v in call.get("query", {}).items() if v != "0?" or n in query}  # "0?": may be left out
+        wanted = {n: query.get(n, v) if v == "*" else v for n, v in wanted.items()}
         if query != {n: v.removesuffix("?") for n, v in wanted.items()}:
             yield f"{operation.id}: the query is {query}, not {wanted}"
         for name, value in call.get("headers", {}).items():
@@ -197,7 +203,8 @@ def answer_of(call: dict[str, Any], without: frozenset[str] = frozenset(OTHERWIS
 
 def events_of(call: dict[str, Any], without: frozenset[str]) -> list[tuple[str, dict[str, Any]]]:
     without |= OF_PROCESSES if call["operation"] == "streamProcess" else OF_CELLS
-    events = [
+    events = [("event", {"type": "started", "watch_id": "w"})] if call["operation"] == "watchFiles" else []
+    events += [
         (name, sample(schema, "value", without))
         for name, schema in OPERATIONS[call["operation"]].events.items()
         if name != "error"
@@ -222,7 +229,7 @@ def expected(exchange: dict[str, Any]) -> Any:
         case "cell" | "process":
             value = [{"type": name, "seq": i, **data} for i, (name, data) in enumerate(events_of(last, frozenset(OTHERWISE)), 1)]
         case "life":
-            value = [data for _, data in events_of(last, frozenset(OTHERWISE))]
+            value = [data for _, data in events_of(last, frozenset(OTHERWISE)) if data.get("type") != "started"]
         case "exec":
             events = events_of(last, frozenset(OTHERWISE))
             heard = [[name, data["chunk"]] for name, data in events if name in ("stdout", "stderr")]

@@ -44,22 +44,30 @@ func (g *Guest) fileRoutes(handle func(string, func(http.ResponseWriter, *http.R
 		}
 		p := r.URL.Query().Get("path")
 		g.mu.Lock()
+		kind := api.FileCreate
+		if _, there := g.files[p]; there {
+			kind = api.FileWrite
+		}
 		if r.URL.Query().Get("append") == "1" {
 			b = slices.Concat(g.files[p], b)
 		}
 		g.files[p] = b
 		g.mu.Unlock()
+		g.changed(kind, p)
+		g.changed(api.FileClose, p)
 		return answer(w, api.WriteResult{Path: p, Bytes: int64(len(b))})
 	})
 	handle("DELETE /files", func(w http.ResponseWriter, r *http.Request) error {
 		p := r.FormValue("path")
+		var gone []string
+		defer func() { g.changed(api.FileRemove, gone...) }()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		found := false
 		for name := range g.files {
 			if name == p || r.FormValue("recursive") == "1" && strings.HasPrefix(name, p+"/") {
 				delete(g.files, name)
-				found = true
+				found, gone = true, append(gone, name)
 			}
 		}
 		if !found {

@@ -41,6 +41,7 @@ type Guest struct {
 	lines    []guestapi.LogLine
 	ports    map[int]string // what listens, and where that is on this machine
 	printed  chan struct{}  // closed and replaced with every line
+	watches  map[string]*watched
 }
 
 func newGuest(i *instance, im image) *Guest {
@@ -357,6 +358,7 @@ func (g *Guest) routes() {
 		return answer(w, guestapi.Health{Ready: true, Contexts: len(g.contexts), Processes: len(g.procs), Busy: busy, MemoryHits: g.short})
 	})
 	handle("GET /log", g.getLog)
+	handle("GET /watches/{id}", g.watch)
 	handle("POST /assign", g.assign)
 	handle("POST /hooks/snapshot", func(w http.ResponseWriter, r *http.Request) error { return answer(w, nil) })
 	handle("GET /contexts", func(w http.ResponseWriter, r *http.Request) error {

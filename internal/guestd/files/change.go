@@ -51,11 +51,11 @@ func Remove(path string, recursive bool) error {
 // there removes nothing of it, but would reach through its links, root and cwd
 // of every process, what they lead to.
 func ofKernel(path string) bool {
-	if shownByKernel(filepath.Dir(path)) {
+	if ShownByKernel(filepath.Dir(path)) {
 		return true
 	}
 	st, err := os.Lstat(path)
-	return err == nil && st.Mode()&fs.ModeSymlink == 0 && shownByKernel(path) // of a link only where it lies counts
+	return err == nil && st.Mode()&fs.ModeSymlink == 0 && ShownByKernel(path) // of a link only where it lies counts
 }
 
 // Move renames a file or folder, and makes the folders above its new place.

@@ -61,9 +61,9 @@ func describe(mode fs.FileMode) string {
 	return "something else"
 }
 
-// shownByKernel reports whether what lies at a path is on no disk: the kernel
+// ShownByKernel reports whether what lies at a path is on no disk: the kernel
 // makes it up, under /proc and /sys.
-func shownByKernel(path string) bool {
+func ShownByKernel(path string) bool {
 	var at unix.Statfs_t
 	if unix.Statfs(path, &at) != nil {
 		return false

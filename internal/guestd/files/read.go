@@ -36,7 +36,7 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	size := st.Size()
-	if size == 0 && shownByKernel(path) {
+	if size == 0 && ShownByKernel(path) {
 		size = -1
 	}
 	return &File{File: f, Size: size, ModTime: st.ModTime()}, nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/sdk/go/tree"
 )
 
 // Options say how a file is written. The zero value replaces it.
@@ -61,7 +62,11 @@ func Write(path string, r io.Reader, o Options) (written int64, err error) {
 
 // replace writes beside the file and then takes its place.
 func replace(target string, old fs.FileInfo, r io.Reader, o Options) (written int64, err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(target), ".pandastack-*")
+	prefix := tree.TempNew
+	if old != nil {
+		prefix = tree.TempOld
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(target), prefix+"*")
 	if err != nil {
 		return 0, err
 	}

@@ -379,9 +379,20 @@ func (w *work) unpackFile(tr *tar.Reader, h *tar.Header, tmp string) error {
 	return err
 }
 
+// How the names begin under which something is made before it takes its place: of
+// one that is new there, and of one that replaces what is there.
+const (
+	TempNew = ".pandastack-new-"
+	TempOld = ".pandastack-old-"
+)
+
 // replace has something made beside a name and puts it in its place.
 func (w *work) replace(name string, make func(tmp string) error) error {
-	tmp := path.Join(path.Dir(name), fmt.Sprintf(".pandastack-%d.part", time.Now().UnixNano()))
+	prefix := TempNew
+	if _, err := w.root.Lstat(name); err == nil {
+		prefix = TempOld
+	}
+	tmp := path.Join(path.Dir(name), fmt.Sprintf("%s%d.part", prefix, time.Now().UnixNano()))
 	before := w.done.Bytes
 	err := make(tmp)
 	if err == nil {

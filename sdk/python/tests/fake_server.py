@@ -8,7 +8,7 @@ import socket
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 KEY = "pds_" + "0" * 32
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         made = fake.handle(call)
         if made is None:
             self._break()
-        elif isinstance(made, list):
+        elif isinstance(made, (list, Iterator)):
             self._stream(made, fake.cut_after.pop(0) if fake.cut_after else None)
         else:
             status, headers, body = made
@@ -280,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
                     return b"".join(pieces)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def _stream(self, events: List[Dict[str, Any]], cut: Optional[int]) -> None:
+    def _stream(self, events: Iterable[Dict[str, Any]], cut: Optional[int]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, List
 
 import pytest
-from fake_server import answer
+from fake_server import KEY, FakeServer, answer
 from surfaces import Surface
 
-from pandastack import APIConnectionError, CapacityError, NotFoundError
+import pandastack
+from pandastack import APIConnectionError, CapacityError, FileEvent, NotFoundError
 
 
 @pytest.fixture
@@ -173,3 +176,113 @@ def test_paths_that_are_none(fs: Any, path: Any, error: Any) -> None:
 def test_data_that_is_none(fs: Any) -> None:
     with pytest.raises(TypeError, match="data"):
         fs.write("/x", {"a": 1})
+
+
+def watch_route(surface: Surface, events: List[Dict[str, Any]]) -> None:
+    """A watch that is in the sandbox, whoever is connected."""
+    numbered = [{**e, "seq": i} for i, e in enumerate(events, 1)]
+
+    def stream(call: Any, *_: Any) -> Any:
+        after = int(call.headers.get("last-event-id", "0"))
+        return [e for e in numbered if e["seq"] > after]
+
+    surface.server.on("GET", ".*/fs/watch", stream)
+
+
+CHANGES = [
+    {"type": "started", "watch_id": "w"},
+    {"type": "create", "path": "/w/a", "is_dir": True},
+    {"type": "rename", "path": "/w/\ufffd", "raw_path": "L3cv/w==", "from": "/w/b"},
+    {"type": "overflow", "reason": "slow", "dropped": 7},
+    {"type": "ended", "reason": "removed"},
+]
+TOLD = [
+    FileEvent("create", "/w/a", is_dir=True),
+    FileEvent("rename", "/w/\udcff", from_path="/w/b"),
+    FileEvent("overflow", reason="slow", dropped=7),
+    FileEvent("ended", reason="removed"),
+]
+
+
+@pytest.mark.parametrize("cut", [None, 1, 2, 4])
+def test_a_watch_goes_on_over_a_broken_connection(fs: Any, surface: Surface, cut: Any) -> None:
+    watch_route(surface, CHANGES)
+    surface.server.cut_after[:] = [cut, None]
+    with fs.watch("/w", recursive=True) as watch:
+        assert list(watch) == TOLD
+    calls = surface.server.sent("GET", "/fs/watch")
+    assert len({c.query["watch_id"] for c in calls}) == 1 and len(calls) == (1 if cut is None else 2)
+    assert all((c.query["path"], c.query["recursive"]) == ("/w", "1") for c in calls)
+
+
+def test_a_watch_begins_when_it_is_made(fs: Any, surface: Surface) -> None:
+    surface.server.on("GET", ".*/fs/watch", answer(404, {"error": "there is no /w", "code": "not_found", "field": "path"}))
+    with pytest.raises(NotFoundError, match="no /w"):
+        fs.watch("/w")
+    with pytest.raises(TypeError, match="on_event"):
+        fs.watch("/w", on_event=3)
+
+
+def test_a_watch_with_a_callback(fs: Any, surface: Surface) -> None:
+    watch_route(surface, CHANGES)
+    seen: List[FileEvent] = []
+    watch = fs.watch("/w", on_event=seen.append)
+    watch.wait()
+    assert seen == TOLD
+    watch.close()
+
+    def fails(event: FileEvent) -> None:
+        seen.append(event)
+        raise ZeroDivisionError
+
+    seen.clear()
+    watch = fs.watch("/w", on_event=fails)
+    with pytest.raises(ZeroDivisionError):
+        watch.wait()
+    with pytest.raises(ZeroDivisionError):
+        watch.close()
+    assert seen == TOLD[:1]
+
+
+def test_a_watch_is_closed_under_its_reader(fake: FakeServer) -> None:
+    """Nothing comes, and nothing will: only closing ends it."""
+    silent = threading.Event()
+
+    def stream(call: Any, *_: Any) -> Any:
+        def events() -> Any:
+            yield {"type": "started", "seq": 1}
+            silent.wait(60)
+
+        return events()
+
+    fake.on("GET", ".*/fs/watch", stream)
+    files = pandastack.Client(fake.url, KEY).sandboxes.create("t").filesystem
+    watch = files.watch("/w", on_event=lambda _: None)
+    watch.close()  # else the test runs into its deadline
+    watch = files.watch("/w")
+    ended = threading.Thread(target=lambda: list(watch))
+    ended.start()
+    watch.close()
+    ended.join(30)
+    assert not ended.is_alive()
+
+    async def beside() -> None:
+        async with pandastack.AsyncClient(fake.url, KEY) as client:
+            files = (await client.sandboxes.create("t")).filesystem
+            watch = await files.watch("/w", on_event=lambda _: None)
+            await asyncio.wait_for(watch.close(), 30)
+
+    asyncio.run(beside())
+    silent.set()
+
+
+def test_links(fs: Any, surface: Surface) -> None:
+    surface.server.on("POST", ".*/fs/link", answer(200, {"url": "http://x/v1/f/t", "max_bytes": 5}))
+    assert fs.download_url("/a", 5) == fs.upload_url("/b", max_bytes=5) == "http://x/v1/f/t"
+    assert [c.json for c in surface.server.sent("POST", "/fs/link")] == [
+        {"path": "/a", "method": "GET", "ttl_seconds": 5},
+        {"path": "/b", "method": "PUT", "ttl_seconds": 3600, "max_bytes": 5},
+    ]
+    for bad in (lambda: fs.download_url(3), lambda: fs.upload_url("/a", max_bytes="1"), lambda: fs.download_url("/a", 0)):
+        with pytest.raises((TypeError, ValueError)):
+            bad()

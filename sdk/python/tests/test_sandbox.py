@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
+import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, List
 
 import pytest
-from fake_server import KEY, SANDBOX, answer
+from fake_server import KEY, SANDBOX, FakeServer, answer
 from surfaces import Surface
 
+import pandastack
 from pandastack import (
     APIConnectionError,
     AuthError,
@@ -440,11 +443,94 @@ def test_a_process_in_the_background_remembers_how_it_is_waited_for(surface: Sur
     seen: List[str] = []
     p = surface.sandbox().commands.run("x", background=True, check=True, on_stdout=seen.append, stdin=b"\xff")
     assert surface.server.sent("POST", "/stdin")[0].body == b"\xff" and surface.server.sent("DELETE", "/stdin")
-    assert [e.type for e in p] == ["started", "stdout", "stderr", "stdout", "exit"] and seen == []
+    assert [e.type for e in p] == ["started", "stdout", "stderr", "stdout", "exit"]
     with pytest.raises(CommandError):
         p.wait()
     assert seen == ["a\n", "b\n"]
-    assert p.wait(check=False).exit_code == 3
+    again: List[str] = []
+    assert p.wait(check=False, on_stdout=again.append).stdout == p.wait(check=False).stdout == "a\nb\n"
+    assert seen == again == ["a\n", "b\n"]  # each is called once
+
+
+def test_callbacks_of_the_background_are_called_while_nobody_waits(fake: FakeServer) -> None:
+    more, heard = threading.Event(), threading.Event()
+
+    def stream(call: Any, *_: Any) -> Any:
+        if int(call.query["after"]) > 0:
+            more.wait(30)
+            return [{"type": "stdout", "text": "late", "seq": 2}, {"type": "exit", "exit": {"exit_code": 0}, "seq": 3}]
+        return [{"type": "stdout", "text": "early", "seq": 1}]  # and the connection breaks
+
+    fake.on("POST", ".*/processes", answer(201, {"pid": 7}))
+    fake.on("GET", ".*/processes/7/stream", stream)
+    seen: List[str] = []
+
+    def hear(text: str) -> None:
+        seen.append(text)
+        heard.set()
+
+    sb = pandastack.Client(fake.url, KEY).sandboxes.create("t")
+    p = sb.commands.run("x", background=True, on_stdout=hear)
+    assert heard.wait(30) and seen == ["early"]
+    with pytest.raises(SandboxTimeout, match="goes on") as late:
+        p.wait(0.01)
+    assert late.value.stdout == "early"
+    more.set()
+    assert p.wait().stdout == "earlylate" and seen == ["early", "late"]
+
+    async def beside() -> None:
+        async with pandastack.AsyncClient(fake.url, KEY) as client:
+            more.clear()
+            seen.clear()
+            came = asyncio.Event()
+
+            async def hear(text: str) -> None:
+                seen.append(text)
+                came.set()
+
+            p = await (await client.sandboxes.create("t")).commands.run("x", background=True, on_stdout=hear)
+            await asyncio.wait_for(came.wait(), 30)
+            assert seen == ["early"]
+            with pytest.raises(SandboxTimeout):
+                await p.wait(0.01)
+            more.set()
+            assert (await p.wait()).stdout == "earlylate" and seen == ["early", "late"]
+
+    asyncio.run(beside())
+
+
+def test_what_a_callback_of_the_background_raises_comes_out_of_wait(surface: Surface) -> None:
+    process_routes(surface, {"exit_code": 0, "reason": "exited"})
+    seen: List[str] = []
+
+    def hear(text: str) -> None:
+        seen.append(text)
+        raise ZeroDivisionError(text)
+
+    p = surface.sandbox().commands.run("x", background=True, on_stdout=hear)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            p.wait()
+    assert seen == ["a\n"]
+    with pytest.raises(ZeroDivisionError):
+        p.wait(on_stderr=lambda _: None)
+    assert surface.server.sent("DELETE", "/processes/7") == []  # the process is not the worse for it
+    assert list(p.stream())[-1].type == "exit"
+
+
+def test_a_callback_that_waits_for_its_own_process_is_told(fake: FakeServer) -> None:
+    process_routes(Surface(None, None, None, fake), {"exit_code": 0})
+    held: List[Any] = []
+    ready = threading.Event()
+
+    def hear(_: str) -> None:
+        ready.wait(30)
+        held[0].wait()
+
+    held.append(pandastack.Client(fake.url, KEY).sandboxes.create("t").commands.run("x", background=True, on_stdout=hear))
+    ready.set()
+    with pytest.raises(RuntimeError, match="wait for itself"):
+        held[0].wait()
 
 
 def test_input_of_any_size_and_kind(surface: Surface, tmp_path: Path) -> None:

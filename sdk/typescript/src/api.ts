@@ -187,6 +187,8 @@ export interface CreateSandboxRequest {
   network?: NetworkPolicy;
   /** Added to its requests on their way out; none by default, or as in the snapshot. */
   secrets?: Secrets;
+  /** Functions outside that Python inside can call; none by default, or as in the snapshot. */
+  tools?: Tools;
 }
 
 /** The network of a sandbox. */
@@ -218,6 +220,218 @@ export interface NetworkPatch {
 export interface NetworkLog {
   /** The oldest first. */
   lines: NetworkLine[];
+}
+
+/** Tools are functions that run outside of a sandbox and that Python inside calls as `from tools import …`. A name is that of a function, or NAMESPACE.FUNCTION. */
+export interface Tools {
+  /** Of the program that is connected, at …/tools/connect. */
+  functions?: ToolFunction[];
+  /** Services with an OpenAPI document, by namespace. */
+  http?: Record<string, ToolHTTP>;
+  /** Servers of the Model Context Protocol, by namespace. */
+  mcp?: Record<string, ToolMCP>;
+  /** Namespaces that the server's own settings declare. */
+  use?: string[];
+  policy?: ToolPolicy;
+}
+
+/** ToolFunction is a function of a program. */
+export interface ToolFunction {
+  /** An identifier, or NAMESPACE.IDENTIFIER. */
+  name: string;
+  description?: string;
+  /** JSON schema of an object; default: none. */
+  parameters?: unknown;
+  /** JSON schema; default: not known. */
+  returns?: unknown;
+  /** It changes what cannot be changed back: asked for where the policy asks for risky calls. */
+  risky?: boolean;
+  timeout_seconds?: number;
+}
+
+/** ToolHTTP is a service with an OpenAPI 3 document, whose operations are functions. */
+export interface ToolHTTP {
+  /** The document; or url. */
+  openapi?: unknown;
+  /** Where it is. */
+  url?: string;
+  /** Of the service; default: the document's first server. */
+  base_url?: string;
+  /** Added on the server. */
+  headers?: Record<string, ToolHeader>;
+  /** Operations, with * for any letters; default: all. */
+  include?: string[];
+}
+
+/** ToolMCP is a server of the Model Context Protocol, reached over streamable HTTP. */
+export interface ToolMCP {
+  url?: string;
+  headers?: Record<string, ToolHeader>;
+  include?: string[];
+  command?: string[];
+  envs?: Record<string, string>;
+}
+
+/** ToolHeader is the value of a header: plain, or prefix and a secret of the workspace. */
+export interface ToolHeader {
+  value?: string;
+  /** Name of a secret, of which nothing enters the sandbox. */
+  ref?: string;
+  /** In front of it, as "Bearer ". */
+  prefix?: string;
+}
+
+/** ToolPolicy says which calls are carried out. It looks at facts (the tool, its arguments, the host that it reaches, what reading the cell says), never at what a model says of itself. */
+export interface ToolPolicy {
+  /** "never", "risky" or "always". */
+  approve?: string;
+  /** The first that fits decides, before Approve. */
+  rules?: ToolRule[];
+  /** Of a call; default 60. */
+  timeout_seconds?: number;
+  /** Calls a second, in the long run; default: any number. */
+  rate?: number;
+  /** In the sandbox's life; default: any number. */
+  max_calls?: number;
+  /** After which a call that nobody decided is denied; default 600. */
+  expire_seconds?: number;
+}
+
+/** ToolRule is a rule of a policy. All that it names must fit; * stands for any letters. */
+export interface ToolRule {
+  /** As "crm.delete_*". */
+  tool?: string;
+  /** Patterns for the JSON of arguments, strings without their quotes. */
+  arguments?: Record<string, string>;
+  /** That the tool reaches, as "*.example.com". */
+  host?: string;
+  /** What reading the cell noticed, as "network"; in runs of agents. */
+  advice?: string;
+  /** "allow", "ask" or "deny". */
+  action: string;
+}
+
+/** ToolInfo describes a function. */
+export interface ToolInfo {
+  name: string;
+  /** "function", "http" or "mcp". */
+  source: string;
+  description: string;
+  /** Of Python. */
+  signature: string;
+  parameters?: unknown;
+  risky: boolean;
+  /** It can be reached now, as far as is known. */
+  connected: boolean;
+}
+
+/** ToolList is the answer of GET /v1/sandboxes/{id}/tools. */
+export interface ToolList {
+  tools: ToolInfo[];
+  policy: ToolPolicy;
+}
+
+/** ToolCall is a line of the log of calls. Arguments and results are not in it. */
+export interface ToolCall {
+  id: string;
+  sandbox_id: string;
+  /** As the sandbox says. */
+  context_id?: string;
+  /** As the sandbox says. */
+  execution_id?: string;
+  tool: string;
+  /** In RFC 3339. */
+  time: string;
+  duration_ms: number;
+  /** Of the result. */
+  bytes: number;
+  /** "ok", or how it failed. */
+  kind: string;
+  /** Who approved or denied it. */
+  by?: string;
+  /** What decided: "approve never", "rule 2", …. */
+  rule: string;
+  /** Words for a failure. */
+  why?: string;
+}
+
+/** ToolCalls is the answer of GET /v1/sandboxes/{id}/tools/calls, the newest last. */
+export interface ToolCalls {
+  calls: ToolCall[];
+}
+
+/** Approval is a call that waits for somebody's decision, or had one. */
+export interface Approval {
+  id: string;
+  sandbox_id: string;
+  /** Whose run it is. */
+  agent_id?: string;
+  context_id?: string;
+  execution_id?: string;
+  tool: string;
+  arguments: unknown;
+  /** That the tool reaches. */
+  host?: string;
+  /** What reading the cell noticed. */
+  advice?: AgentAdvice[];
+  /** Why it is asked. */
+  rule: string;
+  status: string;
+  /** That the decision gave. */
+  reason?: string;
+  /** The key that decided. */
+  by?: string;
+  /** In RFC 3339. */
+  created_at: string;
+  /** In RFC 3339. */
+  expires_at: string;
+  /** In RFC 3339. */
+  decided_at?: string;
+}
+
+/** Approvals is the answer of GET /v1/approvals, the oldest first. */
+export interface Approvals {
+  approvals: Approval[];
+}
+
+/** Decision is the body of POST /v1/approvals/{id}. */
+export interface Decision {
+  approve: boolean;
+  /** Told to the program that called. */
+  reason?: string;
+}
+
+/** ToolMessage is what a program that is connected hears, over its WebSocket. */
+export interface ToolMessage {
+  /** "connected", "tool_call", or "tool_cancel": nobody waits for the result any more. */
+  type: string;
+  call_id: string;
+  sandbox_id?: string;
+  /** As the sandbox says. */
+  context_id?: string;
+  /** As the sandbox says. */
+  execution_id?: string;
+  tool?: string;
+  /** A JSON object. */
+  arguments?: unknown;
+}
+
+/** ToolResult is what it answers. */
+export interface ToolResult {
+  /** "tool_result". */
+  type: string;
+  call_id: string;
+  /** Any JSON, at most 64 MiB. */
+  result?: unknown;
+  /** Instead of a result. */
+  error?: ToolFailure;
+}
+
+/** ToolFailure is what Python in the sandbox raises as a ToolError. */
+export interface ToolFailure {
+  kind: string;
+  message: string;
+  hint?: string;
 }
 
 export interface PutSecretRequest {
@@ -851,6 +1065,48 @@ export interface MoveRequest {
   from: string;
   to: string;
   overwrite?: boolean;
+}
+
+export interface FileEvent {
+  /** Rises. */
+  seq: number;
+  /** `create` (new at `path`, made there or moved there from outside), `write`, `close` (a program that could write has closed it: it is whole), `rename` (`from` → `path`), `remove` (gone from `path`, removed or moved outside), `chmod` (permissions, owner or times); `started`, `overflow` and `ended` are of the watch itself. Types are added over time. */
+  type: string;
+  /** Absolute. */
+  path?: string;
+  /** Of a path that is not UTF-8; `path` has U+FFFD then. */
+  raw_path?: string;
+  /** Of `rename`: the path before. */
+  from?: string;
+  raw_from?: string;
+  is_dir: boolean;
+  /** Of `overflow`: `queue` (they came too fast, and the watch was set up anew), `slow` (they came faster than the stream was read), `folders` (there are too many: what is below `path` is not watched), `lost` (the watch was no more, and was begun anew). Of `ended`: `removed`, `hibernated`, `sandbox_ended`. */
+  reason?: string;
+  /** Of `overflow`: so many events are missing; 0 when nobody knows. */
+  dropped?: number;
+  /** Of `started`. */
+  watch_id?: string;
+}
+
+export interface FileLinkRequest {
+  /** Of a file. */
+  path: string;
+  /** `GET` reads it, `PUT` writes it. */
+  method?: "" | "GET" | "PUT";
+  ttl_seconds?: number;
+  /** Of one that writes; 1 GiB when left out. */
+  max_bytes?: number;
+}
+
+export interface FileLink {
+  url: string;
+  sandbox_id: string;
+  path: string;
+  method: string;
+  /** Of one that writes: a larger file is refused. */
+  max_bytes?: number;
+  /** In RFC 3339. */
+  expires_at: string;
 }
 
 export interface CreateContextRequest {

@@ -41,7 +41,10 @@ export interface CommandOptions extends ExecOptions, OutputCallbacks {
   background?: false | undefined;
 }
 
-/** How `commands.run` starts a command in the background: with no deadline, unless there is one here. */
+/**
+ * How `commands.run` starts a command in the background: with no deadline, unless there is one here. The callbacks are
+ * called as it writes, whether somebody waits or not, until `signal` aborts; what they throw, `Process.wait` throws.
+ */
 export interface BackgroundOptions extends Omit<ExecOptions, "stdin">, OutputCallbacks {
   /** Start it, and don't wait. */
   background: true;
@@ -72,27 +75,31 @@ export class Process implements AsyncIterable<ProcessEvent> {
   readonly pid: number;
   readonly #client: Client;
   readonly #path: string;
-  readonly #defaults: Pick<WaitOptions, "check" | "onStdout" | "onStderr">;
+  readonly #check: boolean | undefined;
+  readonly #heard = new CommandAssembly();
+  #listening: Promise<void> | undefined;
 
   /** @internal */
-  constructor(client: Client, sandboxPath: string, pid: number, defaults: Pick<WaitOptions, "check" | "onStdout" | "onStderr"> = {}) {
+  constructor(client: Client, sandboxPath: string, pid: number, check?: boolean | undefined) {
     this.pid = pid;
     this.#client = client;
     this.#path = `${sandboxPath}/processes/${pid}`;
-    this.#defaults = defaults;
+    this.#check = check;
   }
 
   /**
-   * Waits for its end and returns all of its output; the callbacks hear it from the start.
+   * Waits for its end and returns all of its output; the callbacks hear it from the start. Those that it was started with
+   * are called anyhow, and have been when this returns; what they throw, this throws.
    *
    * @throws SandboxTimeout it did not end in time, or its own deadline ended it; has the output so far.
    * @throws CommandError with `check`.
    * @throws NotFoundError no such process or sandbox.
    */
   async wait(options: WaitOptions = {}): Promise<ExecResult> {
-    const { check = this.#defaults.check, onStdout = this.#defaults.onStdout, onStderr = this.#defaults.onStderr } = options;
+    const { check = this.#check, onStdout, onStderr } = options;
     const limit = options.timeoutSeconds === undefined ? undefined : seconds("timeoutSeconds", options.timeoutSeconds);
-    const assembly = new CommandAssembly();
+    const follows = this.#listening === undefined || onStdout !== undefined || onStderr !== undefined;
+    const assembly = follows ? new CommandAssembly() : this.#heard;
     const late = new AbortController();
     const stop = () => late.abort(options.signal?.reason);
     options.signal?.addEventListener("abort", stop, { once: true });
@@ -100,11 +107,8 @@ export class Process implements AsyncIterable<ProcessEvent> {
     let over = false;
     const timer = limit === undefined ? undefined : setTimeout(() => late.abort((over = true)), Math.min(limit * 1000, 2 ** 31 - 1));
     try {
-      for await (const event of this.stream({ signal: late.signal })) {
-        assembly.add(event);
-        if (event.type === "stdout") await onStdout?.(event.text);
-        else if (event.type === "stderr") await onStderr?.(event.text);
-      }
+      if (follows) await this.#follow(assembly, { onStdout, onStderr }, late.signal);
+      if (this.#listening !== undefined) await Promise.race([this.#listening, aborted(late.signal)]);
     } catch (error) {
       if (!over || options.signal?.aborted) throw error;
       throw new SandboxTimeout(`process ${this.pid} did not end within ${limit} s; it goes on`, assembly.output());
@@ -118,6 +122,23 @@ export class Process implements AsyncIterable<ProcessEvent> {
       throw new SandboxTimeout(`process ${this.pid} was ended at its deadline, with all that it had started`, { code: "timeout", stdout, stderr });
     }
     return checked(`process ${this.pid}`, result, check);
+  }
+
+  async #follow(assembly: CommandAssembly, { onStdout, onStderr }: OutputCallbacks, signal: AbortSignal | undefined): Promise<void> {
+    for await (const event of this.stream({ signal })) {
+      assembly.add(event);
+      if (event.type === "stdout") await onStdout?.(event.text);
+      else if (event.type === "stderr") await onStderr?.(event.text);
+    }
+  }
+
+  /**
+   * Calls the callbacks as output comes, beside whoever waits.
+   * @internal
+   */
+  listen(callbacks: OutputCallbacks, signal: AbortSignal | undefined): void {
+    this.#listening = this.#follow(this.#heard, callbacks, signal);
+    this.#listening.catch(() => undefined); // `wait` throws it
   }
 
   /**
@@ -234,6 +255,7 @@ export class Commands {
     if (options.background) {
       const { stdin } = options;
       const process = await this.#start(cmd, options, stdin !== undefined && stdin !== false);
+      if (options.onStdout !== undefined || options.onStderr !== undefined) process.listen(options, options.signal);
       if (stdin !== undefined && typeof stdin !== "boolean") await process.feed(stdin, options.signal);
       return process;
     }
@@ -323,11 +345,11 @@ export class Commands {
 
   /** Runs a command as a process, with its input streamed while its output is followed. */
   async #watched(cmd: Command, options: ExecOptions & OutputCallbacks): Promise<ExecResult> {
-    const { stdin, signal } = options;
+    const { stdin, signal, onStdout, onStderr } = options;
     const process = await this.#start(cmd, { ...options, timeoutSeconds: options.timeoutSeconds ?? 60 }, stdin !== undefined);
     try {
-      if (stdin === undefined) return await process.wait({ signal });
-      return await this.#fed(process, stdin, signal);
+      if (stdin === undefined) return await process.wait({ signal, onStdout, onStderr });
+      return await this.#fed(process, stdin, { signal, onStdout, onStderr });
     } catch (error) {
       // Nobody has a handle on it any more.
       if (!(error instanceof CommandError) && !(error instanceof SandboxTimeout)) await process.killQuietly();
@@ -336,7 +358,8 @@ export class Commands {
   }
 
   /** Waits for a process while it gets its input. What is left of the input when it has ended is for nobody. */
-  async #fed(process: Process, stdin: Content, signal: AbortSignal | undefined): Promise<ExecResult> {
+  async #fed(process: Process, stdin: Content, options: WaitOptions): Promise<ExecResult> {
+    const { signal } = options;
     const done = new AbortController();
     const stop = () => done.abort(signal?.reason);
     signal?.addEventListener("abort", stop, { once: true });
@@ -345,7 +368,7 @@ export class Commands {
       if (!done.signal.aborted) failed = { error };
     });
     try {
-      const result = await process.wait({ signal });
+      const result = await process.wait(options);
       await Promise.race([feeding, sleep(FEED_SECONDS, done.signal)]);
       if (failed !== undefined) throw (failed as { error: unknown }).error;
       return result;
@@ -358,14 +381,22 @@ export class Commands {
   }
 
   async #start(cmd: Command, options: CommandOptions | BackgroundOptions, stdin: boolean): Promise<Process> {
-    const { timeoutSeconds, check, onStdout, onStderr, signal } = options;
+    const { timeoutSeconds, check, signal } = options;
     const json: api.StartProcessRequest = { ...asked(cmd, options) };
     if (timeoutSeconds !== undefined) json.timeout_ms = Math.max(1, Math.round(seconds("timeoutSeconds", timeoutSeconds) * 1000));
     if (stdin) json.stdin = true;
     if ("tag" in options && options.tag !== undefined) json.tag = options.tag;
     const body = (await this.#client.connection.send({ method: "POST", path: `${this.#path}/processes`, json, signal })).object<api.Process>();
-    return new Process(this.#client, this.#path, body.pid, { check, onStdout, onStderr });
+    return new Process(this.#client, this.#path, body.pid, check);
   }
+}
+
+/** Rejects when a signal says so. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    else signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
 }
 
 /** What a command, started or run, asks for. */

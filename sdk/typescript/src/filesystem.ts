@@ -3,7 +3,7 @@
 import type * as api from "./api.js";
 import type { Client } from "./client.js";
 import { localFiles } from "./config.js";
-import { QUIET_SECONDS, segment, type Call, type CallOptions, type Content, type StreamAnswer } from "./connection.js";
+import { asyncDispose, QUIET_SECONDS, segment, type Call, type CallOptions, type Content, type StreamAnswer } from "./connection.js";
 import { NotFoundError } from "./errors.js";
 import { fromBase64 } from "./events.js";
 import { packed, Tally, unpack, type Copied } from "./tar.js";
@@ -41,6 +41,25 @@ export interface WriteOptions extends CallOptions {
 export interface CopyOptions extends CallOptions {
   /** Called with what was copied so far, after every piece. */
   onProgress?: ((copied: Copied) => void) | undefined;
+}
+
+/**
+ * A change of a file that is watched: what the API says, its paths in bytes beside it where they are not UTF-8.
+ *
+ * `type` is "create" (new at `path`, made there or moved there from outside of what is watched), "write", "close" (a
+ * program that could write to it has closed it: it is whole), "rename" (`from` to `path`), "remove" (gone from `path`,
+ * removed or moved outside) or "chmod" (permissions, owner or times). "overflow" says that changes may be missing here:
+ * look at the files themselves. "ended" is the last one. New types may appear: skip what you don't know.
+ */
+export interface FileEvent extends api.FileEvent {
+  readonly rawPath?: Uint8Array;
+  readonly rawFrom?: Uint8Array;
+}
+
+/** How far a link goes. */
+export interface LinkOptions extends CallOptions {
+  /** At most 604800, which are 7 days. Default: 3600. */
+  ttlSeconds?: number | undefined;
 }
 
 /** A folder and what is in it, as `walk` gives them. */
@@ -301,7 +320,69 @@ export class Filesystem {
     for (const dir of dirs) yield* this.walk(dir.rawPath ?? dir.path, options);
   }
 
-  #call(method: Call["method"], verb: "" | "/stat" | "/dir" | "/tar", path: Path): Call {
+  /**
+   * Watches a file, or what is in a folder: what changes after this has returned is told, to its end.
+   *
+   * ```ts
+   * for await (const event of await sandbox.filesystem.watch("/workspace", { recursive: true })) console.log(event.type, event.path);
+   * ```
+   *
+   * @param path a folder, or a file, also one that programs replace. A link there is followed once; links below it are not.
+   * @param options `recursive`: with all folders below it, at most 10,000. `signal` ends the watch with its reason.
+   * @throws NotFoundError nothing is there.
+   * @throws BadRequestError there are too many folders, or it is of the kernel's, under /proc or /sys.
+   * @throws RateLimitError the sandbox has 32 watches.
+   * @throws ServerError the agent in the sandbox is of an earlier version (status 501).
+   */
+  async watch(path: Path, options: { recursive?: boolean | undefined } & CallOptions = {}): Promise<Watch> {
+    const { recursive, signal } = options;
+    const call = this.#call("GET", "/watch", path);
+    const query = [...call.query!, ["recursive", recursive ? "1" : undefined], ["watch_id", crypto.randomUUID()]] as const;
+    const stop = new AbortController();
+    const pass = () => stop.abort(signal?.reason);
+    if (signal?.aborted) pass();
+    else signal?.addEventListener("abort", pass, { once: true });
+    const events = this.#client.connection.stayOn({ ...call, query, signal: stop.signal }, ({ data }) => fileEvent(data as unknown as api.FileEvent));
+    try {
+      await events.next(); // it has started
+    } catch (error) {
+      signal?.removeEventListener("abort", pass);
+      throw error;
+    }
+    return new Watch(events, stop, () => signal?.removeEventListener("abort", pass));
+  }
+
+  /**
+   * A link that gives a file to whoever has it, without a key: until it expires, the client's key ends, or the sandbox
+   * does. Good for browsers: they save the file, and pages of all origins may read it. A sandbox that sleeps is woken.
+   *
+   * @param path of the file; it need not be there yet.
+   * @throws AuthError the client's key may only read.
+   * @throws BadRequestError a path or a time that can't be.
+   */
+  async downloadUrl(path: string, options: LinkOptions = {}): Promise<string> {
+    return this.#link(path, "GET", options);
+  }
+
+  /**
+   * A link with which whoever has it writes one file, without a key: by PUT or POST of its bytes, or by a form with
+   * `<input type="file">`. It lives as long as that of `downloadUrl`, and may be used more than once.
+   *
+   * @param path of the file; missing folders are made, and what is there is replaced.
+   * @param options `maxBytes`: how large the file may be; a larger one is refused with status 413. Default: 1 GiB.
+   * @throws AuthError the client's key may only read.
+   * @throws BadRequestError a path, a time or a size that can't be.
+   */
+  async uploadUrl(path: string, options: { maxBytes?: number | undefined } & LinkOptions = {}): Promise<string> {
+    return this.#link(path, "PUT", options);
+  }
+
+  async #link(path: string, method: "GET" | "PUT", { ttlSeconds = 3600, maxBytes, signal }: { maxBytes?: number | undefined } & LinkOptions): Promise<string> {
+    const json = { path, method, ttl_seconds: ttlSeconds, max_bytes: maxBytes };
+    return (await this.#client.connection.send({ method: "POST", path: `${this.#sandbox}/fs/link`, json, signal })).object<api.FileLink>().url;
+  }
+
+  #call(method: Call["method"], verb: "" | "/stat" | "/dir" | "/tar" | "/watch", path: Path): Call {
     if (typeof path !== "string" && !(path instanceof Uint8Array)) throw new TypeError(`path must be a string, not ${typeof path}`);
     return { method, path: `${this.#sandbox}/fs${verb}`, query: [["path", path]], repeatable: true };
   }
@@ -314,6 +395,68 @@ export class Filesystem {
     const range = rangeOf(start, end);
     return { ...this.#call("GET", "", path), accept: "*/*", quietSeconds: QUIET_SECONDS, headers: range === undefined ? {} : { Range: range }, signal };
   }
+}
+
+/**
+ * Changes of files, as they happen: iterate over it. A broken connection, and a restart of the server, are not noticed.
+ * Where changes may have been missed, there is an event "overflow". The last event is "ended", when what is watched is
+ * gone, or the sandbox is, or was put to sleep. Leaving the loop ends the watch.
+ */
+export class Watch implements AsyncIterableIterator<FileEvent> {
+  readonly #events: AsyncGenerator<FileEvent, void, undefined>;
+  readonly #stop: AbortController;
+  readonly #over: () => void;
+  #closed = false;
+
+  /** @internal */
+  constructor(events: AsyncGenerator<FileEvent, void, undefined>, stop: AbortController, over: () => void) {
+    this.#events = events;
+    this.#stop = stop;
+    this.#over = over;
+  }
+
+  async next(): Promise<IteratorResult<FileEvent, undefined>> {
+    try {
+      for (;;) {
+        const { done, value } = await this.#events.next();
+        if (done) return { done, value: undefined };
+        if (value.type !== "started") return { done: false, value }; // of one that was begun anew, which "overflow" says
+      }
+    } catch (error) {
+      if (this.#closed) return { done: true, value: undefined };
+      throw error;
+    }
+  }
+
+  /** Ends the watch, also under a loop that waits for the next event, which then ends. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#over();
+    this.#stop.abort();
+    await this.#events.return().catch(() => undefined); // it has ended either way
+  }
+
+  async return(): Promise<IteratorResult<FileEvent, undefined>> {
+    await this.close();
+    return { done: true, value: undefined };
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async [asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+function fileEvent(event: api.FileEvent): FileEvent {
+  return {
+    ...event,
+    ...(event.raw_path === undefined ? {} : { rawPath: fromBase64(event.raw_path) }),
+    ...(event.raw_from === undefined ? {} : { rawFrom: fromBase64(event.raw_from) }),
+  };
 }
 
 /** An answer's body, read no faster than it is wanted. */

@@ -56,8 +56,8 @@ export type { CellEvent, GapEvent, OutputEvent, ProcessEvent } from "./events.js
 export { Execution, ExecResult, Result } from "./execution.js";
 export type { ExecResultFields, ExecutionFields } from "./execution.js";
 export type { Candidate, Exploration, ExploreOptions, Outcome } from "./explore.js";
-export { Filesystem } from "./filesystem.js";
-export type { Copied, CopyOptions, FileInfo, Path, ReadOptions, WalkEntry, WriteOptions } from "./filesystem.js";
+export { Filesystem, Watch } from "./filesystem.js";
+export type { Copied, CopyOptions, FileEvent, FileInfo, LinkOptions, Path, ReadOptions, WalkEntry, WriteOptions } from "./filesystem.js";
 export { Network, Secrets } from "./network.js";
 export type { NetworkChanges } from "./network.js";
 export { Forwarding, PortConnection } from "./port.js";

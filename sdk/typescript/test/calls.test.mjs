@@ -280,6 +280,34 @@ test("a process is followed over broken connections", async (t) => {
   assert.deepEqual(events.map((e) => [e.type, e.raw && [...e.raw]]), [["started", undefined], ["stdout", undefined], ["stdout", [255]], ["stderr", undefined], ["exit", undefined]]);
 });
 
+test("callbacks of the background are called while nobody waits, and what they throw comes out of wait", async (t) => {
+  const { sandbox, server } = await serve(t);
+  process1(server, [{ type: "stdout", text: "a" }, { type: "stdout", text: "b" }, { type: "exit", exit_code: 0, reason: "exited" }]);
+  server.cuts.push(1); // the first connection ends after "a"
+  const heard = [];
+  let hear;
+  const first = new Promise((resolve) => (hear = resolve));
+  const process = await sandbox.commands.run("x", { background: true, onStdout: (text) => (heard.push(text), hear()) });
+  await first;
+  const again = [];
+  assert.equal((await process.wait({ onStdout: (text) => again.push(text) })).stdout, "ab");
+  assert.deepEqual([heard, again], [["a", "b"], ["a", "b"]]);
+  assert.equal((await process.wait()).stdout, "ab");
+  assert.deepEqual(heard, ["a", "b"]);
+
+  const failing = await sandbox.commands.run("x", { background: true, onStdout: () => Promise.reject(new Error("mine")) });
+  await assert.rejects(failing.wait(), /^Error: mine/);
+  await assert.rejects(failing.wait({ onStderr: () => undefined }), /^Error: mine/);
+  assert.equal(server.sent("DELETE", "/7").length, 0);
+
+  server.on("GET", ".*/processes/7/stream", HANG);
+  const stop = new AbortController();
+  const silent = await sandbox.commands.run("x", { background: true, onStdout: () => undefined, signal: stop.signal });
+  await assert.rejects(silent.wait({ timeoutSeconds: 0.05 }), sdk.SandboxTimeout);
+  stop.abort(new Error("enough"));
+  await assert.rejects(silent.wait(), /^Error: enough/);
+});
+
 test("waiting for a process ends in time, and the process goes on", async (t) => {
   const { sandbox, server } = await serve(t);
   process1(server, []);
@@ -438,4 +466,69 @@ test("folders are tar streams", async (t) => {
   server.on("PUT", ".*/fs/tar", ({ body }) => [200, { path: "/d", files: 1, folders: 0, links: 0, bytes: body.length, left_out: 0 }]);
   assert.equal(await new Response(await sandbox.filesystem.readTar("/d")).text(), "tar of /d");
   assert.equal((await sandbox.filesystem.writeTar("/d", new Blob(["12345"]).stream())).bytes, 5);
+});
+
+// Watches and links
+
+const CHANGES = [
+  { seq: 1, type: "started", is_dir: false, watch_id: "w" },
+  { seq: 2, type: "create", path: "/w/a", is_dir: true },
+  { seq: 3, type: "rename", path: "/w/\ufffd", raw_path: "L3cv/w==", from: "/w/b", is_dir: false },
+  { seq: 4, type: "ended", reason: "removed", is_dir: false },
+];
+
+test("a watch begins when it is made, and goes on over a broken connection", async (t) => {
+  const { sandbox, server } = await serve(t);
+  server.on("GET", ".*/fs/watch", ({ headers }) => {
+    const after = Number(headers["last-event-id"] ?? 0);
+    const rest = CHANGES.filter(({ seq }) => seq > after);
+    return after === 0 ? { changes: rest.slice(0, 2), broken: true } : { changes: rest };
+  });
+  const watch = await sandbox.filesystem.watch("/w", { recursive: true });
+  assert.equal(server.sent("GET", "/fs/watch").length, 1);
+  const told = await collect(watch);
+  assert.deepEqual(told.map(({ type, path, from, rawPath, reason }) => [type, path, from, rawPath && [...rawPath], reason]), [
+    ["create", "/w/a", undefined, undefined, undefined],
+    ["rename", "/w/\ufffd", "/w/b", [47, 119, 47, 255], undefined],
+    ["ended", undefined, undefined, undefined, "removed"],
+  ]);
+  const [first, second] = server.sent("GET", "/fs/watch");
+  assert.deepEqual([first.query.path, first.query.recursive, first.query.watch_id], ["/w", "1", second.query.watch_id]);
+  server.on("GET", ".*/fs/watch", [404, { error: "there is no /w", code: "not_found" }]);
+  await assert.rejects(sandbox.filesystem.watch("/w"), sdk.NotFoundError);
+});
+
+test("a watch is ended by its signal, by close, and by leaving the loop", async (t) => {
+  const { sandbox, server } = await serve(t);
+  const gone = [];
+  server.on("GET", ".*/fs/watch", (call) => (gone.push(call.gone), { changes: CHANGES.slice(0, 2), open: true }));
+  const stop = new AbortController();
+  const aborted = await sandbox.filesystem.watch("/w", { signal: stop.signal });
+  await aborted.next();
+  stop.abort(new Error("enough"));
+  await assert.rejects(aborted.next(), /^Error: enough/);
+
+  const closed = await sandbox.filesystem.watch("/w");
+  await closed.next();
+  const waiting = closed.next();
+  await closed.close();
+  assert.deepEqual(await waiting, { done: true, value: undefined });
+
+  for await (const event of await sandbox.filesystem.watch("/w")) {
+    assert.equal(event.type, "create");
+    break;
+  }
+  await (await sandbox.filesystem.watch("/w")).close(); // without a step
+  await Promise.all(gone); // else the test runs into its deadline
+});
+
+test("links to files", async (t) => {
+  const { sandbox, server } = await serve(t);
+  server.on("POST", ".*/fs/link", [200, { url: "http://x/v1/f/t" }]);
+  assert.equal(await sandbox.filesystem.downloadUrl("/a", { ttlSeconds: 5 }), "http://x/v1/f/t");
+  assert.equal(await sandbox.filesystem.uploadUrl("/b", { maxBytes: 7 }), "http://x/v1/f/t");
+  assert.deepEqual(server.sent("POST", "/fs/link").map((call) => call.json), [
+    { path: "/a", method: "GET", ttl_seconds: 5 },
+    { path: "/b", method: "PUT", ttl_seconds: 3600, max_bytes: 7 },
+  ]);
 });

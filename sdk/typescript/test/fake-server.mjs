@@ -77,6 +77,7 @@ export class FakeServer {
     const answer = await this.#answer(call);
     if (answer === HANG) return;
     if (answer === BREAK) return void request.socket.destroy();
+    if (answer.changes) return void this.#tell(response, answer);
     if (answer.events) return void this.#stream(response, answer.events, this.cuts.shift());
     const [status, content, headers = {}] = answer;
     response.writeHead(status, { "content-type": "application/json", ...headers });
@@ -128,6 +129,13 @@ export class FakeServer {
     const ending = { end: "ok", state_survived: true, exit: 0, exit_code: 0, duration_ms: 1.5, ...script.find((event) => event.type === "end"), execution_id: id, execution_count: 1 };
     const events = [{ type: "started", execution_id: id, execution_count: 1 }, ...shown, { ...ending, type: "end" }];
     return events.map((event, index) => ({ ...event, seq: index + 1 }));
+  }
+
+  /** Events of one kind, and the end of the stream, unless it stays open or is broken off. */
+  #tell(response, { changes, open, broken }) {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const text = changes.map((change) => `id: ${change.seq}\nevent: event\ndata: ${JSON.stringify(change)}\n\n`).join("");
+    response.write(text === "" ? ": hello\n\n" : text, () => (broken ? response.destroy() : open || response.end()));
   }
 
   /** Events, cut into pieces anywhere, and broken off after `cut` of them. */

@@ -563,6 +563,15 @@ var operations = map[string]operation{
 	"filesystem.list":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) { return s.ReadDir(ctx, a.Path) }),
 	"filesystem.stat":   ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) { return s.Stat(ctx, a.Path) }),
 	"filesystem.exists": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) { return s.Exists(ctx, a.Path) }),
+	"filesystem.watch":  ofSandbox(watched),
+	"filesystem.download_url": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o link) (any, error) {
+		l, err := s.DownloadURL(ctx, o.Path, o.options())
+		return l.URL, err
+	}),
+	"filesystem.upload_url": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o link) (any, error) {
+		l, err := s.UploadURL(ctx, o.Path, o.options())
+		return l.URL, err
+	}),
 	"filesystem.mkdir": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, a args) (any, error) {
 		return nil, s.Mkdir(ctx, a.Path)
 	}),
@@ -709,6 +718,43 @@ func explore(ctx context.Context, s *pandastack.Sandbox, o struct {
 		"winner": x.Winner.ID, "index": x.WinnerOutcome.Index, "tree_id": x.TreeID, "outcomes": outcomes,
 		"reaped": x.Reaped, "reap_failures": x.ReapFailures, "errors": x.Errors,
 	}, nil
+}
+
+// link is how far a link goes.
+type link struct {
+	Path       string
+	TTLSeconds float64 `json:"ttl_seconds"`
+	MaxBytes   int64   `json:"max_bytes"`
+}
+
+func (l link) options() pandastack.LinkOptions {
+	return pandastack.LinkOptions{TTL: seconds(l.TTLSeconds), MaxBytes: l.MaxBytes}
+}
+
+// watched gives so many changes, the first of which may be one that is made here.
+func watched(ctx context.Context, s *pandastack.Sandbox, o struct {
+	Path, Write string
+	Recursive   bool
+	Count       int
+}) (any, error) {
+	var changes []pandastack.FileEvent
+	for e, err := range s.Watch(ctx, o.Path, pandastack.WatchOptions{Recursive: o.Recursive}) {
+		switch {
+		case err != nil:
+			return nil, err
+		case e.Type != api.FileStarted:
+			e.Seq = 0
+			changes = append(changes, e)
+		case o.Write != "":
+			if err := s.WriteFile(ctx, o.Write, []byte("x")); err != nil {
+				return nil, err
+			}
+		}
+		if len(changes) == o.Count {
+			break
+		}
+	}
+	return changes, nil
 }
 
 // kinds are what errors.Is tells apart.

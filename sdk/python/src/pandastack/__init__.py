@@ -21,7 +21,7 @@ from ._sync.agent import Agent, AgentRun
 from ._sync.client import Client
 from ._sync.commands import Commands, Process
 from ._sync.context import CodeContext, ExecutionStream
-from ._sync.filesystem import Filesystem
+from ._sync.filesystem import Filesystem, Watch
 from ._sync.pty import Pty, Terminal
 from ._sync.sandbox import Sandbox
 from ._version import VERSION as __version__
@@ -50,6 +50,7 @@ from .records import (
     Copied,
     ExecResult,
     Exploration,
+    FileEvent,
     FileInfo,
     LifeEvent,
     Lifecycle,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from ._async.context import AsyncCodeContext as AsyncCodeContext
     from ._async.context import AsyncExecutionStream as AsyncExecutionStream
     from ._async.filesystem import AsyncFilesystem as AsyncFilesystem
+    from ._async.filesystem import AsyncWatch as AsyncWatch
     from ._async.pty import AsyncPty as AsyncPty
     from ._async.pty import AsyncTerminal as AsyncTerminal
     from ._async.sandbox import AsyncSandbox as AsyncSandbox
@@ -95,6 +97,7 @@ _ASYNC = {
     "AsyncPty": "pty",
     "AsyncSandbox": "sandbox",
     "AsyncTerminal": "pty",
+    "AsyncWatch": "filesystem",
 }
 
 __all__ = [
@@ -115,6 +118,7 @@ __all__ = [
     "AsyncPty",
     "AsyncSandbox",
     "AsyncTerminal",
+    "AsyncWatch",
     "AuthError",
     "BadRequestError",
     "CapacityError",
@@ -132,6 +136,7 @@ __all__ = [
     "ExploreError",
     "Execution",
     "ExecutionStream",
+    "FileEvent",
     "FileInfo",
     "Filesystem",
     "LifeEvent",
@@ -162,6 +167,7 @@ __all__ = [
     "ToolCall",
     "ToolInfo",
     "Usage",
+    "Watch",
     "WriteResult",
     "__version__",
     "tool",

@@ -601,13 +601,22 @@ def move_file(sandbox_id: str, source: str, target: str, overwrite: bool) -> Req
     return Request("POST", _sandbox(sandbox_id, "/fs/move"), body=body)
 
 
-def watch_files(sandbox_id: str, path: str, recursive: bool) -> Request:
+def watch_files(sandbox_id: str, path: str, recursive: bool, watch_id: str) -> Request:
     request = _fs(
         sandbox_id, "GET", "/watch", path, read_seconds=QUIET_SECONDS, repeatable=True, accept=EVENTS
     )
     if check.flag("recursive", recursive):
         request.query.append(("recursive", "1"))
+    request.query.append(("watch_id", watch_id))
     return request
+
+
+def file_link(sandbox_id: str, path: str, method: str, ttl_seconds: int, max_bytes: Optional[int] = None) -> Request:
+    body: Dict[str, Any] = {"path": check.unicode("path", path), "method": method}
+    body["ttl_seconds"] = check.whole("ttl_seconds", ttl_seconds)
+    if max_bytes is not None:
+        body["max_bytes"] = check.whole("max_bytes", max_bytes)
+    return Request("POST", _sandbox(sandbox_id, "/fs/link"), body=body)
 
 
 # The account and what it can use

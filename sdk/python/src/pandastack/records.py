@@ -449,6 +449,50 @@ class Copied:
 
 
 @dataclass(frozen=True)
+class FileEvent:
+    """A change of a file that is watched.
+
+    Attributes:
+        type: "create" (new at `path`, made there or moved there from outside of what is watched), "write", "close" (a
+            program that could write to it has closed it: it is whole), "rename" (`from_path` to `path`), "remove" (gone
+            from `path`, removed or moved outside) or "chmod" (permissions, owner or times). "overflow" says that changes
+            may be missing here: look at the files themselves. "ended" is the last one. New types may appear: skip what
+            you don't know.
+        path: absolute; "" for an event of the watch itself.
+        is_dir: it is, or was, a folder.
+        from_path: rename: the path before.
+        reason: overflow: "queue" (changes came too fast), "slow" (they came faster than they were read), "folders" (there
+            are more than 10,000: what is below `path` is not watched) or "lost" (the watch was no more when the connection
+            was made again, and was begun anew). ended: "removed" (what was watched is gone), "hibernated" or
+            "sandbox_ended".
+        dropped: overflow: so many events are missing; 0 when nobody knows.
+    """
+
+    type: str
+    path: str = ""
+    is_dir: bool = False
+    from_path: Optional[str] = None
+    reason: Optional[str] = None
+    dropped: int = 0
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "FileEvent":
+        def path(name: str) -> Optional[str]:
+            if body.get("raw_" + name):
+                return base64.b64decode(body["raw_" + name]).decode("utf-8", "surrogateescape")
+            return body.get(name) or None
+
+        return FileEvent(
+            type=body.get("type") or "",
+            path=path("path") or "",
+            is_dir=bool(body.get("is_dir")),
+            from_path=path("from"),
+            reason=body.get("reason") or None,
+            dropped=body.get("dropped") or 0,
+        )
+
+
+@dataclass(frozen=True)
 class FileInfo:
     """A file or folder in a sandbox.
 

@@ -188,11 +188,13 @@ class AsyncClient:
         request: Request,
         make: Callable[[str, Mapping[str, Any], Optional[int]], Any],
         is_last: Optional[Callable[[Any], bool]] = None,
+        hold: Optional["AsyncHold"] = None,
     ) -> AsyncIterator[Any]:
-        """What `make` makes of a stream's events, over broken connections, until the server ends it.
+        """What `make` makes of a stream's events, over broken connections, until the server, or `hold`, ends it.
 
         A stream that has a last event is not over before that: then its end was a break, too.
         """
+        hold = hold or AsyncHold()
         backoff = self._backoff()
         seen: Optional[int] = None
         while True:
@@ -200,8 +202,11 @@ class AsyncClient:
                 request.headers["Last-Event-ID"] = str(seen)
             try:
                 async with self._stream(request) as answer:
+                    hold.answer = answer
                     decoder = EventDecoder(make)
                     async for piece in answer.pieces():
+                        if hold.over:
+                            return
                         for event in _decode(decoder, piece):
                             seen = seen if decoder.last_id is None else decoder.last_id
                             backoff.reset()
@@ -217,6 +222,8 @@ class AsyncClient:
                 if seen is None:
                     raise
                 lost = error  # the server is there but not ready yet
+            if hold.over:
+                return
             await self._wait(backoff, lost)
 
     async def events(
@@ -260,6 +267,20 @@ class AsyncClient:
         if pause is None:
             raise error
         await sleep(pause)
+
+
+class AsyncHold:
+    """With which a stream is ended from elsewhere than where it is read."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.answer: Optional[AsyncStreamResponse] = None
+
+    def end(self) -> None:
+        """Ends the stream soon."""
+        self.over = True
+        if self.answer is not None:
+            self.answer.cancel()
 
 
 class _Renew(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
@@ -13,7 +14,7 @@ from ..errors import APIConnectionError, CommandError, ConflictError, NotFoundEr
 from ..events import CommandAssembly, Event
 from ..records import ExecResult, ProcessInfo
 from .client import AsyncClient
-from .transport import beside, call
+from .transport import Background, beside, call
 
 Command = Union[str, List[str]]
 Input = Union[str, bytes, Upload]
@@ -54,12 +55,13 @@ class AsyncProcess:
         pid: int,
         *,
         check: bool = False,
-        on_stdout: Callback = None,
-        on_stderr: Callback = None,
     ) -> None:
         self._client = client
         self._sandbox_id = sandbox_id
-        self._check, self._on_stdout, self._on_stderr = check, on_stdout, on_stderr
+        self._check = check
+        self._heard = CommandAssembly()
+        self._hearing = threading.Lock()  # of what was heard
+        self._listening: Optional[Background] = None
         self.pid = pid
         self.stdin = AsyncStdin(self)
 
@@ -76,21 +78,55 @@ class AsyncProcess:
         Args:
             timeout_seconds: how long to wait; the process goes on after that. Default: until it ends.
             check: raise CommandError for a status other than 0. Default: as it was started.
-            on_stdout, on_stderr: called with each piece of text (str) as it comes, from the start. Default: those that
-                it was started with.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes, from the start. Those that it was
+                started with are called anyhow, and have been when this returns.
 
         Raises:
             SandboxTimeout: it did not end in time, or its own deadline ended it; has the output so far.
             CommandError: with `check`.
             NotFoundError: no such process or sandbox.
+            Exception: what a callback raised; none is called any more after that. The process goes on.
         """
+        callbacks = {"stdout": on_stdout, "stderr": on_stderr}
+        if self._listening is not None and not any(callbacks.values()):
+            return await self._listened(timeout_seconds, check)
+
+        async def hear(event: Event) -> None:
+            await call(callbacks.get(event.type), event.text)
+
+        return await self._wait(hear, timeout_seconds, check)
+
+    async def _wait(
+        self, hear: Callable[[Event], Any], timeout_seconds: Optional[float], check: Optional[bool]
+    ) -> ExecResult:
         until = self._until(timeout_seconds)
-        callbacks = {"stdout": on_stdout or self._on_stdout, "stderr": on_stderr or self._on_stderr}
         assembly = CommandAssembly()
         async for event in self._events(0, until):
             assembly.add(event)
-            await call(callbacks.get(event.type), event.text)
+            await hear(event)
+        if self._listening is not None and assembly.ended is not None:
+            await self._listening.join()
         return self._outcome(assembly, timeout_seconds, check)
+
+    def _listen(self, hear: Callable[[Event], Any]) -> None:
+        """Has `hear` called with its output as it comes, beside the caller."""
+
+        async def listen() -> None:
+            async for event in self._events(0, None):
+                with self._hearing:
+                    self._heard.add(event)
+                await hear(event)
+
+        self._listening = Background(listen)
+
+    async def _listened(self, timeout_seconds: Optional[float], check: Optional[bool]) -> ExecResult:
+        """As `_wait`, with what is heard beside."""
+        assert self._listening is not None
+        limit = None if timeout_seconds is None else _checks.seconds("timeout_seconds", timeout_seconds)
+        if not await self._listening.join(limit) and limit is None:
+            raise RuntimeError("wait was called by a callback of the process itself, which would wait for itself")
+        with self._hearing:
+            return self._outcome(self._heard, timeout_seconds, check)
 
     def _until(self, timeout_seconds: Optional[float]) -> Optional[float]:
         return None if timeout_seconds is None else time.monotonic() + _checks.seconds("timeout_seconds", timeout_seconds)
@@ -236,7 +272,8 @@ class AsyncCommands:
                 before this returns. True (in the background) keeps it open for `send_stdin`. Default: none.
             check: raise CommandError for a status other than 0; in the background `wait` does.
             tag: a name for it in lists, unique while it runs. In the background.
-            on_stdout, on_stderr: called with each piece of text (str) as it comes; in the background by `wait`.
+            on_stdout, on_stderr: called with each piece of text (str) as it comes; in the background from a thread (in
+                asyncio, a task) of their own. What they raise, `wait` raises.
 
         Returns:
             An `ExecResult`, or an `AsyncProcess` in the background.
@@ -256,7 +293,14 @@ class AsyncCommands:
         if background:
             keep = stdin is not None and stdin is not False
             process = await self._start(cmd, timeout_seconds, cwd, envs, user, keep, tag)
-            process._check, process._on_stdout, process._on_stderr = check, on_stdout, on_stderr
+            process._check = check
+            if on_stdout is not None or on_stderr is not None:
+                callbacks = {"stdout": on_stdout, "stderr": on_stderr}
+
+                async def hear(event: Event) -> None:
+                    await call(callbacks.get(event.type), event.text)
+
+                process._listen(hear)
             if stdin is not None and not isinstance(stdin, bool):
                 await process._feed(stdin)
             return process
@@ -340,12 +384,14 @@ class AsyncCommands:
     ) -> ExecResult:
         """Runs a command as a process, with its input streamed while its output is followed."""
         process = await self._start(cmd, timeout_seconds, cwd, envs, user, stdin is not None, None)
-        process._check, process._on_stdout, process._on_stderr = check, on_stdout, on_stderr
+        process._check = check
         try:
             if stdin is None:
-                return await process.wait()
+                return await process.wait(on_stdout=on_stdout, on_stderr=on_stderr)
             whole: Input = stdin
-            result: ExecResult = await beside(lambda: process._feed(whole), process.wait)
+            result: ExecResult = await beside(
+                lambda: process._feed(whole), lambda: process.wait(on_stdout=on_stdout, on_stderr=on_stderr)
+            )
             return result
         except (CommandError, SandboxTimeout):
             raise

@@ -6,15 +6,72 @@ import os
 import posixpath
 import uuid
 from pathlib import Path
-from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
+from typing import Any, AsyncIterator, Callable, List, Optional, Union
 
+from .. import _checks as check
 from .. import _routes as routes
 from .._request import Upload
 from .._trees import Packing, Unpacking
 from ..errors import NotFoundError, PandastackError
-from ..records import Copied, FileInfo, WriteResult
-from .client import AsyncClient
-from .transport import write_piece
+from ..records import Copied, FileEvent, FileInfo, WriteResult
+from .client import AsyncClient, AsyncHold
+from .transport import Background, call, write_piece
+
+
+class AsyncWatch:
+    """Changes of files, as they happen: iterate over it for `FileEvent`, or give `on_event` to `watch`. A context manager.
+
+    A broken connection, and a restart of the server, are not noticed. Where changes may have been missed, there is an
+    event "overflow". The last event is "ended", when what is watched is gone, or the sandbox is, or was put to sleep.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[FileEvent], hold: AsyncHold, on_event: Optional[Callable[[FileEvent], Any]]
+    ) -> None:
+        self._events = events
+        self._hold = hold
+        self._background = None if on_event is None else Background(lambda: self._hear(on_event))
+
+    def __aiter__(self) -> "AsyncWatch":
+        return self
+
+    async def __anext__(self) -> FileEvent:
+        while True:
+            event = await self._events.__anext__()
+            if event.type != "started":  # of one that was begun anew, which "overflow" says
+                return event
+
+    async def wait(self) -> None:
+        """With `on_event`, waits for the end of the watch. Raises what the callback raised, which ends it."""
+        if self._background is not None:
+            await self._background.join()
+
+    async def close(self) -> None:
+        """Ends the watch. With `on_event`, no more calls come after this; raises what the callback raised."""
+        self._hold.end()
+        if self._background is not None:
+            await self._background.join()
+            return
+        try:
+            await self._events.aclose()  # type: ignore[attr-defined]
+        except (RuntimeError, ValueError):
+            pass  # it is being iterated over, by another: that ends, too
+
+    async def _hear(self, on_event: Callable[[FileEvent], Any]) -> None:
+        try:
+            async for event in self:
+                if self._hold.over:
+                    return
+                await call(on_event, event)
+        finally:
+            self._hold.end()
+            await self._events.aclose()  # type: ignore[attr-defined]
+
+    async def __aenter__(self) -> "AsyncWatch":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
 
 
 class AsyncFilesystem:
@@ -241,14 +298,59 @@ class AsyncFilesystem:
                 async for below in self.walk(whole.path):
                     yield below
 
-    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[Dict[str, Any]]:
-        """Changes below a folder as the server tells them, as they happen.
+    async def watch(
+        self, path: str, *, recursive: bool = False, on_event: Optional[Callable[[FileEvent], Any]] = None
+    ) -> AsyncWatch:
+        """Watches a file, or what is in a folder: what changes after this has returned is told, to its end.
+
+        Args:
+            path: a folder, or a file, also one that programs replace. A link there is followed once; links below it are not.
+            recursive: with all folders below it, at most 10,000.
+            on_event: called with each `FileEvent` beside your program; see `AsyncWatch`. Default: iterate.
 
         Raises:
-            ServerError: this server can't do it (status 501).
+            NotFoundError: nothing is there.
+            BadRequestError: there are too many folders, or it is of the kernel's, under /proc or /sys.
+            RateLimitError: the sandbox has 32 watches.
+            ServerError: the agent in the sandbox is of an earlier version (status 501).
         """
-        async for event in self._client._events(routes.watch_files(self._sandbox_id, path, recursive)):
-            yield {"type": event.type, **event.data}
+        check.callback("on_event", on_event)
+        hold = AsyncHold()
+        request = routes.watch_files(self._sandbox_id, path, recursive, uuid.uuid4().hex)
+        events = self._client._stay_on(request, lambda name, body, number: FileEvent.from_wire(body), hold=hold)
+        await events.__anext__()  # it has started
+        return AsyncWatch(events, hold, on_event)
+
+    async def download_url(self, path: str, ttl_seconds: int = 3600) -> str:
+        """A link that gives a file to whoever has it, without a key: until it expires, the client's key ends, or the
+        sandbox does. Good for browsers: they save the file. A sandbox that sleeps is woken.
+
+        Args:
+            path: of the file; it need not be there yet.
+            ttl_seconds: at most 604800, which are 7 days.
+
+        Raises:
+            AuthError: the client's key may only read.
+            BadRequestError: a path or a time that can't be.
+        """
+        answer = await self._client._send(routes.file_link(self._sandbox_id, path, "GET", ttl_seconds))
+        return str(answer.object()["url"])
+
+    async def upload_url(self, path: str, ttl_seconds: int = 3600, *, max_bytes: Optional[int] = None) -> str:
+        """A link with which whoever has it writes one file, without a key: by PUT or POST of its bytes, or by a form with
+        ``<input type="file">``. It lives as long as that of `download_url`, and may be used more than once.
+
+        Args:
+            path: of the file; missing folders are made, and what is there is replaced.
+            ttl_seconds: at most 604800, which are 7 days.
+            max_bytes: how large the file may be; a larger one is refused with status 413. Default: 1 GiB.
+
+        Raises:
+            AuthError: the client's key may only read.
+            BadRequestError: a path, a time or a size that can't be.
+        """
+        answer = await self._client._send(routes.file_link(self._sandbox_id, path, "PUT", ttl_seconds, max_bytes))
+        return str(answer.object()["url"])
 
     async def _sandbox_is_gone(self) -> bool:
         try:

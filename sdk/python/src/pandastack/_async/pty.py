@@ -7,7 +7,7 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
 from .. import _checks
 from .. import _routes as routes
 from ..errors import NotFoundError
-from ..events import CommandAssembly
+from ..events import Event
 from ..records import ExecResult, ProcessInfo
 from .client import AsyncClient
 from .commands import AsyncProcess, Command, Input
@@ -28,7 +28,8 @@ class AsyncTerminal(AsyncProcess):
 
     def __init__(self, client: AsyncClient, sandbox_id: str, pid: int, *, on_data: OnData = None) -> None:
         super().__init__(client, sandbox_id, pid)
-        self._on_data = on_data
+        if on_data is not None:
+            self._listen(_hearer(on_data))
 
     async def resize(self, rows: int, cols: int) -> None:
         """Sets the size; programs in the foreground are told by SIGWINCH.
@@ -52,21 +53,24 @@ class AsyncTerminal(AsyncProcess):
         Args:
             timeout_seconds: how long to wait; the process goes on after that. Default: until it ends.
             check: raise CommandError for a status other than 0.
-            on_data: called with each piece of output (bytes) as it comes, from the start. Default: that which it was
-                started with.
+            on_data: called with each piece of output (bytes) as it comes, from the start. That which it was started with
+                is called anyhow, and has been when this returns.
 
         Raises:
             SandboxTimeout: it did not end in time, or its own deadline ended it; has the output so far.
             CommandError: with `check`.
         """
-        given = on_data or self._on_data
-        until = self._until(timeout_seconds)
-        assembly = CommandAssembly()
-        async for event in self._events(0, until):
-            assembly.add(event)
-            if event.type == "stdout":
-                await call(given, event.content)
-        return self._outcome(assembly, timeout_seconds, check)
+        if self._listening is not None and on_data is None:
+            return await self._listened(timeout_seconds, check)
+        return await self._wait(_hearer(on_data), timeout_seconds, check)
+
+
+def _hearer(on_data: OnData) -> Callable[[Event], Any]:
+    async def hear(event: Event) -> None:
+        if event.type == "stdout":
+            await call(on_data, event.content)
+
+    return hear
 
 
 class AsyncPty:
@@ -99,7 +103,8 @@ class AsyncPty:
             user: a name or number. Default: root.
             timeout_seconds: its deadline, which ends all of its session. Default: none.
             tag: a name for it in lists, unique while it runs.
-            on_data: called by `wait` with each piece of output (bytes).
+            on_data: called with each piece of output (bytes) as it comes, from a thread (in asyncio, a task) of its own.
+                What it raises, `wait` raises.
 
         Raises:
             NotFoundError: no such sandbox.
@@ -121,12 +126,13 @@ class AsyncPty:
         return AsyncTerminal(self._client, self._sandbox_id, body["pid"], on_data=on_data)
 
     async def connect(self, pid: int, *, on_data: OnData = None) -> AsyncTerminal:
-        """The terminal of the process with this number, started by whomever.
+        """The terminal of the process with this number, started by whomever. `on_data` is as in `create`, from the start.
 
         Raises:
             NotFoundError: there is no such process.
             ValueError: it has no terminal.
         """
+        _checks.callback("on_data", on_data)
         body = (await self._client._send(routes.get_process(self._sandbox_id, pid))).object()
         if not body.get("pty"):
             raise ValueError(f"process {pid} has no terminal: use commands.connect")

@@ -36,6 +36,10 @@ class AsyncStreamResponse:
     async def read(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
 
+    def cancel(self) -> None:
+        """Ends the connection under whoever reads from it."""
+        self._raw.close()
+
 
 class AsyncTransport:
     """Sends requests to one server. Belongs to the event loop that it is first used in."""
@@ -167,6 +171,26 @@ async def call(callback: Optional[Callable[[Any], Any]], value: Any) -> None:
         if inspect.isawaitable(returned):
             await returned
 
+
+
+class Background:
+    """Work that goes on beside its caller: a task."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._task: "asyncio.Future[Any]" = asyncio.ensure_future(work())
+
+    async def join(self, timeout: Optional[float] = None) -> bool:
+        """Waits for its end, at most so many seconds; whether it has come. Raises what the work raised.
+
+        Called from the work itself it does not wait.
+        """
+        if self._task is asyncio.current_task():
+            return False
+        await asyncio.wait([self._task], timeout=timeout)
+        if not self._task.done():
+            return False
+        self._task.result()
+        return True
 
 
 async def beside(feed: Callable[[], Any], wait: Callable[[], Any]) -> Any:

@@ -189,11 +189,13 @@ class Client:
         request: Request,
         make: Callable[[str, Mapping[str, Any], Optional[int]], Any],
         is_last: Optional[Callable[[Any], bool]] = None,
+        hold: Optional["Hold"] = None,
     ) -> Iterator[Any]:
-        """What `make` makes of a stream's events, over broken connections, until the server ends it.
+        """What `make` makes of a stream's events, over broken connections, until the server, or `hold`, ends it.
 
         A stream that has a last event is not over before that: then its end was a break, too.
         """
+        hold = hold or Hold()
         backoff = self._backoff()
         seen: Optional[int] = None
         while True:
@@ -201,8 +203,11 @@ class Client:
                 request.headers["Last-Event-ID"] = str(seen)
             try:
                 with self._stream(request) as answer:
+                    hold.answer = answer
                     decoder = EventDecoder(make)
                     for piece in answer.pieces():
+                        if hold.over:
+                            return
                         for event in _decode(decoder, piece):
                             seen = seen if decoder.last_id is None else decoder.last_id
                             backoff.reset()
@@ -218,6 +223,8 @@ class Client:
                 if seen is None:
                     raise
                 lost = error  # the server is there but not ready yet
+            if hold.over:
+                return
             self._wait(backoff, lost)
 
     def events(
@@ -261,6 +268,20 @@ class Client:
         if pause is None:
             raise error
         sleep(pause)
+
+
+class Hold:
+    """With which a stream is ended from elsewhere than where it is read."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.answer: Optional[StreamResponse] = None
+
+    def end(self) -> None:
+        """Ends the stream soon."""
+        self.over = True
+        if self.answer is not None:
+            self.answer.cancel()
 
 
 class _Renew(Exception):

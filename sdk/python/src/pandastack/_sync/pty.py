@@ -8,7 +8,7 @@ from typing import Any, Iterator, Callable, Dict, List, Optional, Union
 from .. import _checks
 from .. import _routes as routes
 from ..errors import NotFoundError
-from ..events import CommandAssembly
+from ..events import Event
 from ..records import ExecResult, ProcessInfo
 from .client import Client
 from .commands import Process, Command, Input
@@ -29,7 +29,8 @@ class Terminal(Process):
 
     def __init__(self, client: Client, sandbox_id: str, pid: int, *, on_data: OnData = None) -> None:
         super().__init__(client, sandbox_id, pid)
-        self._on_data = on_data
+        if on_data is not None:
+            self._listen(_hearer(on_data))
 
     def resize(self, rows: int, cols: int) -> None:
         """Sets the size; programs in the foreground are told by SIGWINCH.
@@ -53,21 +54,24 @@ class Terminal(Process):
         Args:
             timeout_seconds: how long to wait; the process goes on after that. Default: until it ends.
             check: raise CommandError for a status other than 0.
-            on_data: called with each piece of output (bytes) as it comes, from the start. Default: that which it was
-                started with.
+            on_data: called with each piece of output (bytes) as it comes, from the start. That which it was started with
+                is called anyhow, and has been when this returns.
 
         Raises:
             SandboxTimeout: it did not end in time, or its own deadline ended it; has the output so far.
             CommandError: with `check`.
         """
-        given = on_data or self._on_data
-        until = self._until(timeout_seconds)
-        assembly = CommandAssembly()
-        for event in self._events(0, until):
-            assembly.add(event)
-            if event.type == "stdout":
-                call(given, event.content)
-        return self._outcome(assembly, timeout_seconds, check)
+        if self._listening is not None and on_data is None:
+            return self._listened(timeout_seconds, check)
+        return self._wait(_hearer(on_data), timeout_seconds, check)
+
+
+def _hearer(on_data: OnData) -> Callable[[Event], Any]:
+    def hear(event: Event) -> None:
+        if event.type == "stdout":
+            call(on_data, event.content)
+
+    return hear
 
 
 class Pty:
@@ -100,7 +104,8 @@ class Pty:
             user: a name or number. Default: root.
             timeout_seconds: its deadline, which ends all of its session. Default: none.
             tag: a name for it in lists, unique while it runs.
-            on_data: called by `wait` with each piece of output (bytes).
+            on_data: called with each piece of output (bytes) as it comes, from a thread (in asyncio, a task) of its own.
+                What it raises, `wait` raises.
 
         Raises:
             NotFoundError: no such sandbox.
@@ -122,12 +127,13 @@ class Pty:
         return Terminal(self._client, self._sandbox_id, body["pid"], on_data=on_data)
 
     def connect(self, pid: int, *, on_data: OnData = None) -> Terminal:
-        """The terminal of the process with this number, started by whomever.
+        """The terminal of the process with this number, started by whomever. `on_data` is as in `create`, from the start.
 
         Raises:
             NotFoundError: there is no such process.
             ValueError: it has no terminal.
         """
+        _checks.callback("on_data", on_data)
         body = (self._client._send(routes.get_process(self._sandbox_id, pid))).object()
         if not body.get("pty"):
             raise ValueError(f"process {pid} has no terminal: use commands.connect")

@@ -46,6 +46,14 @@ class StreamResponse:
     def read(self) -> bytes:
         return b"".join(self.pieces())
 
+    def cancel(self) -> None:
+        """Ends the connection under whoever reads from it, in whatever thread. Before urllib3 2.3 they notice with the
+        next piece."""
+        try:
+            self._raw.shutdown()
+        except (AttributeError, RuntimeError, ValueError, OSError):
+            pass  # an older urllib3, or all of it has been read
+
 
 class Transport:
     """Sends requests to one server."""
@@ -148,6 +156,35 @@ def call(callback: Optional[Callable[[Any], Any]], value: Any) -> None:
     if callback is not None:
         callback(value)
 
+
+
+class Background:
+    """Work that goes on beside its caller: a thread, which does not hold up the end of the program."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._failed: List[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failed.append(error)  # for `join`
+
+    def join(self, timeout: Optional[float] = None) -> bool:
+        """Waits for its end, at most so many seconds; whether it has come. Raises what the work raised.
+
+        Called from the work itself it does not wait.
+        """
+        if self._thread is threading.current_thread():
+            return False
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._failed:
+            raise self._failed[0]
+        return True
 
 
 def beside(feed: Callable[[], Any], wait: Callable[[], Any]) -> Any:
