@@ -9,19 +9,27 @@ const ModelKeyHeader = "X-Model-Key"
 // AgentRequest is the body of POST /v1/agents: a task for a model that acts by
 // writing Python, run in a sandbox.
 type AgentRequest struct {
-	Task         string            `json:"task"`
-	Model        string            `json:"model,omitempty"`        // PROVIDER:NAME, as openai:gpt-4o or anthropic:claude-…; default the server's
-	BaseURL      string            `json:"base_url,omitempty"`     // of a provider elsewhere; needs an admin key, and never gets the server's model key
-	Dialect      string            `json:"dialect,omitempty"`      // "text": code in fences (default), "tool": calls of run_python
-	Vision       *bool             `json:"vision,omitempty"`       // the model is shown figures; default true
-	Instructions string            `json:"instructions,omitempty"` // added to the system prompt
-	SandboxID    string            `json:"sandbox_id,omitempty"`   // work in this one, which is kept; default a new one
-	Template     string            `json:"template,omitempty"`     // of a new one; default "code-interpreter"
-	MemoryMB     *int              `json:"memory_mb,omitempty"`    // of a new one; default the template's
-	Files        []AgentFile       `json:"files,omitempty"`        // written before the run begins
-	Keep         string            `json:"keep,omitempty"`         // a new sandbox at the end: "kill" (default), "keep" or "snapshot"
+	Task         string            `json:"task,omitempty"`          // needed, but for a replay
+	Model        string            `json:"model,omitempty"`         // PROVIDER:NAME, as openai:gpt-4o or anthropic:claude-…; default the server's
+	BaseURL      string            `json:"base_url,omitempty"`      // of a provider elsewhere; needs an admin key, and never gets the server's model key
+	Dialect      string            `json:"dialect,omitempty"`       // "text": code in fences (default), "tool": calls of run_python
+	Vision       *bool             `json:"vision,omitempty"`        // the model is shown figures; default true
+	Instructions string            `json:"instructions,omitempty"`  // added to the system prompt
+	SandboxID    string            `json:"sandbox_id,omitempty"`    // work in this one, which is kept; default a new one
+	Template     string            `json:"template,omitempty"`      // of a new one, as all down to secrets; default "code-interpreter"
+	FromSnapshot string            `json:"from_snapshot,omitempty"` // instead of template: its files are there, its variables are not
+	CPU          *float64          `json:"cpu,omitempty"`           // cores; default the template's
+	MemoryMB     *int              `json:"memory_mb,omitempty"`     // default the template's
+	DiskMB       *int              `json:"disk_mb,omitempty"`       // of the writable layer; default the template's
+	PIDs         *int              `json:"pids,omitempty"`          // processes and threads; default the template's
+	Envs         map[string]string `json:"envs,omitempty"`          // environment of the code; it stands in the transcript, as what the code may see
+	Network      *NetworkPolicy    `json:"network,omitempty"`       // what it may reach; default nothing, or as in the snapshot. The model is told
+	Secrets      Secrets           `json:"secrets,omitempty"`       // added to its requests on their way out; values are never stored in the transcript
+	Files        []AgentFile       `json:"files,omitempty"`         // written before the run begins
+	Keep         string            `json:"keep,omitempty"`          // a new sandbox at the end: "kill" (default), "keep" or "snapshot"
 	Limits       AgentLimits       `json:"limits,omitzero"`
-	Price        *AgentPrice       `json:"price,omitempty"` // needed for max_cost_usd
+	Price        *AgentPrice       `json:"price,omitempty"`     // needed for max_cost_usd
+	ReplayOf     string            `json:"replay_of,omitempty"` // instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked
 	Metadata     map[string]string `json:"metadata,omitempty"`
 }
 
@@ -72,7 +80,8 @@ const (
 	AgentNoKey       = "no_key"       // the server was restarted and the run's own model key is gone
 	AgentNoSandbox   = "no_sandbox"   // the sandbox ended, or could not be made
 	AgentCancelled   = "cancelled"
-	AgentFailed      = "failed" // a fault of the server
+	AgentTooLarge    = "too_large" // its transcript, or all that the server's agents hold in memory
+	AgentFailed      = "failed"    // a fault of the server, or its disk is full
 )
 
 // AgentUsage counts what a run used, as the provider says.
@@ -98,12 +107,14 @@ type AgentRun struct {
 	Answer     *string           `json:"answer,omitempty"`
 	Error      string            `json:"error,omitempty"` // words for an end without an answer
 	SandboxID  string            `json:"sandbox_id,omitempty"`
+	ContextID  string            `json:"context_id,omitempty"` // the code context in it that has the run's variables
 	SnapshotID string            `json:"snapshot_id,omitempty"`
 	Turns      int               `json:"turns"`
 	Cells      int               `json:"cells"`
 	Rewinds    int               `json:"rewinds"`
 	Usage      AgentUsage        `json:"usage"`
-	OwnKey     bool              `json:"own_key,omitempty"` // the model's key came with the request
+	OwnKey     bool              `json:"own_key,omitempty"`   // the model's key came with the request
+	ReplayOf   string            `json:"replay_of,omitempty"` // the run whose replies are said again
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	CreatedAt  time.Time         `json:"created_at"`
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
@@ -127,7 +138,7 @@ const (
 	AgentEventCell       = "cell"       // cell: it starts
 	AgentEventOutcome    = "outcome"    // outcome: of the cell
 	AgentEventMessage    = "message"    // messages: what the model is told
-	AgentEventCheckpoint = "checkpoint" // context_id: the variables before this turn
+	AgentEventCheckpoint = "checkpoint" // context_id: a copy with the variables before this turn; checkpoint
 	AgentEventRewound    = "rewound"    // rewound: back to before to_turn; messages
 	AgentEventEnded      = "ended"      // run
 
@@ -160,6 +171,8 @@ type AgentEvent struct {
 	Outcome *AgentOutcome `json:"outcome,omitempty"`
 	Rewound *AgentRewound `json:"rewound,omitempty"`
 
+	Checkpoint *AgentCheckpoint `json:"checkpoint,omitempty"`
+
 	Messages []AgentMessage `json:"messages,omitempty"`
 }
 
@@ -168,6 +181,8 @@ type AgentAsked struct {
 	Messages int    `json:"messages"`
 	Tokens   int    `json:"tokens"` // a guess
 	SHA256   string `json:"sha256"` // of system prompt and messages
+
+	ReplyTokens int `json:"reply_tokens,omitempty"` // of the reply: limits.reply_tokens, or what is left of max_tokens and max_cost_usd
 }
 
 // AgentReply is what the model said.
@@ -175,6 +190,7 @@ type AgentReply struct {
 	Text      string      `json:"text"`
 	Reasoning string      `json:"reasoning,omitempty"`
 	Calls     []AgentCall `json:"calls,omitempty"`
+	MoreCalls int         `json:"more_calls,omitempty"` // beyond the first 128, which alone are looked at
 	Stop      string      `json:"stop"`
 	Model     string      `json:"model,omitempty"`
 	ID        string      `json:"id,omitempty"` // of the provider
@@ -265,10 +281,18 @@ type AgentMessage struct {
 	Figures []AgentFigure `json:"figures,omitempty"`
 }
 
+// AgentCheckpoint is the state before a turn, to which a run that goes in
+// circles is set back. It is kept as long as a circle may have begun with it.
+type AgentCheckpoint struct {
+	Files bool  `json:"files"`           // below /workspace are in it, which they are up to 8 MB, in sandboxes of the run's own
+	Bytes int64 `json:"bytes,omitempty"` // of the files
+}
+
 // AgentRewound says that a run was set back.
 type AgentRewound struct {
 	ToTurn    int    `json:"to_turn"`   // it goes on as it was before this turn
-	Variables bool   `json:"variables"` // are as they were then; files never are set back
+	Variables bool   `json:"variables"` // are as they were then
+	Files     bool   `json:"files"`     // below /workspace are as they were then
 	Why       string `json:"why"`
 }
 

@@ -6,9 +6,13 @@ refuses, the run ends as `model_failed`, and the test shows why.
 
 from __future__ import annotations
 
+import http.server
 import json
+import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -268,17 +272,20 @@ def test_recovery(daemon, tmp_path, model, name):
 
 
 def test_a_model_that_repeats_itself_is_set_back(daemon, tmp_path):
-    # Checkpoints are made while a model thinks, so this one does.
-    again = code("broken = True\n{}['x']", pause_ms=400)
+    """Variables and files, whether the model thinks or answers at once, as this one does."""
+    again = code("broken = True\nopen('kept', 'w').write('broken')\nos.makedirs('made/in/the/circle', exist_ok=True)\nopen('made/x', 'w').write('x')\n{}['x']")
     run = agent(daemon, tmp_path, [
-        code("broken = False\nopen('kept', 'w').write('file')\nprint('good')"),
+        code("broken = False\nos.makedirs('sub')\nos.chdir('sub')\nopen('../kept', 'w').write('file')\nos.chdir('..')\nprint('good')"),
         again, again, again,
         {**again, "expect": ["You ran the same code 3 times"]},
-        code("print(broken, open('kept').read())", expect=["set back to before turn 2", "Variables are as they were then"]),
-        done("False file"),
+        code("print(broken, open('kept').read(), sorted(os.listdir('.')), os.getcwd())",
+             expect=["set back to before turn 2", "Variables, and the files below /workspace, are as they were then"]),
+        done(r"False file \['kept', 'sub'\] /workspace"),
     ])
     answered(run)
-    assert run.info["rewinds"] == 1 and run.of("rewound")[0]["rewound"]["variables"]
+    rewound = run.of("rewound")[0]
+    assert run.info["rewinds"] == 1 and rewound["rewound"]["variables"] and rewound["rewound"]["files"] and run.info["context_id"] == rewound["context_id"]
+    assert [e["turn"] for e in run.of("checkpoint")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_model_that_never_stops_is_stopped(daemon, tmp_path):
@@ -388,6 +395,34 @@ def test_what_becomes_of_the_sandbox(daemon, tmp_path):
     cli(daemon, "snapshot", "rm", snapped.info["snapshot_id"])
 
 
+def test_what_a_sandbox_may_reach_and_use_is_asked_for(daemon, tmp_path):
+    """The code reaches what was allowed and nothing else, and the model knows which; bad wishes are refused before anything runs."""
+    page = http.server.ThreadingHTTPServer(("0.0.0.0", 0), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=page.serve_forever, daemon=True).start()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect(("192.0.2.1", 9))  # sends nothing
+        here = f"{s.getsockname()[0]}:{page.server_address[1]}"
+    reach = "import urllib.request\nfor host in ('%s', '%s'):\n    try:\n        print(urllib.request.urlopen('http://' + host, timeout=20).status)\n    except OSError as e:\n        print('no:', e)\n"
+    run = agent(daemon, tmp_path, [
+        code(reach % (here, here.partition(":")[0] + ":9")
+             + "print(os.environ['OF_THE_TEST'], round(int(open('/proc/meminfo').readline().split()[1]) / 1024 / 100))"),
+        done("ok in", "200\nno: .*refused.*\nyes 10"),
+    ], "--allow", here, "--memory", 1024, "--disk", 200, "--env", "OF_THE_TEST=yes")
+    page.shutdown()
+    answered(run)
+    assert f"of the network only {here}" in run.of("prompt")[0]["text"]
+    for args, words in [
+        (["--allow", "http://a.example"], "it is a URL: name its host"),
+        (["--secret", "a.example=no-such-secret"], "no-such-secret"),
+        (["--memory", 1], "memory_mb"),
+        (["--template", "no-such-template"], "no-such-template"),
+        (["--sandbox", "sb-x", "--memory", 512], "memory_mb is for a new sandbox"),
+        (["--max-time", "1000h"], "limits.max_seconds"),
+    ]:
+        refused = cli(daemon, "agent", "run", "x", "--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1", *args)
+        assert refused.returncode in (2, 3) and words in refused.stderr, refused.stderr
+
+
 def test_runs_are_shown(daemon, tmp_path):
     run = agent(daemon, tmp_path, [
         code("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\nprint('shown')"), done("shown")], "--dialect", "text")
@@ -411,18 +446,38 @@ def test_runs_are_shown(daemon, tmp_path):
     process.communicate(timeout=20)
     answered(again)
     assert [e["outcome"]["digest"] for e in again.of("outcome")] == [e["outcome"]["digest"] for e in run.of("outcome")]
-    same = cli(daemon, "agent", "replay", run.info["id"])
-    assert same.returncode == 0 and "the same came of all 1 cells" in same.stderr, same.stderr
-    replayed = cli(daemon, "--json", "agent", "replay", run.info["id"])
-    said = json.loads(replayed.stdout)
-    assert [(c["turn"], c["same"]) for c in said["cells"]] == [(1, True)] and said["run"]["answer"] == run.info["answer"]
 
 
-def test_a_replay_tells_what_came_out_otherwise(daemon, tmp_path):
-    run = agent(daemon, tmp_path, [code("print('always')"), code("import uuid; print(uuid.uuid4())"), DONE])
+def test_a_run_is_a_page_of_its_own(daemon, tmp_path):
+    run = agent(daemon, tmp_path, [
+        code("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\nprint('<script>alert(1)</script>')"),
+        code("1/0"),
+        {"say": "FINAL ANSWER: <b>shown</b>"},
+    ], task="Show <i>it</i>.")
+    page = show(daemon, run.info["id"], "html")
+    assert cli(daemon, "agent", "show", run.info["id"], "--html").stdout == page
+    assert "<script" not in page and "<b>shown" not in page and "&lt;script&gt;alert(1)" in page and "Show &lt;i&gt;it" in page
+    assert 'src="data:image/png;base64,iVBOR' in page and "<code>import matplotlib" in page and "ZeroDivisionError" in page and "TURN 2" in page
+    assert not re.search(r'(src|href)="?(?!data:)[a-z]', page)  # nothing is fetched
+
+
+def test_a_run_is_replayed(daemon, tmp_path):
+    """The three scenes, a figure, an error and a file that was given: times aside, the same again. What differs is shown."""
+    data = tmp_path / "sales.csv"
+    data.write_text(SALES)
+    turns = [{"say": say, "code": cell, "expect": expect} for say, cell, expect in SCENES]
+    turns.append(code("import matplotlib.pyplot as plt\nplt.plot(list(totals.values()))\nplt.show()\nobject()"))
+    run = agent(daemon, tmp_path, [*turns, DONE], "--file", data)
+    answered(run)
     again = cli(daemon, "agent", "replay", run.info["id"])
-    assert again.returncode == 1
-    assert "turn 1, cell 1: the same" in again.stdout and "turn 2, cell 1: otherwise" in again.stdout, again.stdout
+    assert again.returncode == 0 and "5 of 5 cells show the same" in again.stdout, again.stdout + again.stderr
+    told = json.loads(cli(daemon, "--json", "agent", "replay", run.info["id"]).stdout)
+    assert told["same"] and told["run"]["replay_of"] == run.info["id"] and told["run"]["answer"] == "done" and [c["turn"] for c in told["cells"]] == [1, 2, 3, 4, 5]
+    chance = agent(daemon, tmp_path, [code("print('always')\nprint('by chance', os.urandom(4).hex())"), DONE])
+    differs = cli(daemon, "agent", "replay", chance.info["id"])
+    assert differs.returncode == 1 and "turn 1, cell 1: differs" in differs.stdout and "  always" in differs.stdout and "- by chance" in differs.stdout and "+ by chance" in differs.stdout
+    missing = cli(daemon, "agent", "replay", "ag-0000000000000000")
+    assert missing.returncode == 3
 
 
 def test_from_python(daemon, tmp_path):

@@ -28,7 +28,6 @@ func TestARunToItsAnswer(t *testing.T) {
 		scripted.Turn{Say: fence("total()")},
 		scripted.Turn{Say: "FINAL ANSWER: it is 42", Expect: []string{"ok in 0.01 s\n42"}},
 	)
-	d.thinks = true
 	d.knows["total()"] = []api.Event{printed("42\n"), ok()}
 	run, events := d.do(t, api.AgentRequest{Files: []api.AgentFile{{Path: "data.csv", Content: []byte("a,b\n")}, {Path: "/etc/x", Content: []byte("y")}}})
 	if run.Reason != api.AgentAnswered || run.Answer == nil || *run.Answer != "it is 42" || run.Turns != 2 || run.Cells != 1 || run.Error != "" {
@@ -270,39 +269,6 @@ func TestRunsThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// A run that repeats itself is told, then set back to the variables from before,
-// and its own circle is out of the conversation.
-func TestARunThatGoesInCirclesIsSetBack(t *testing.T) {
-	circle := scripted.Turn{Say: fence("again")}
-	told3 := scripted.Turn{Say: fence("again"), Expect: []string{"You ran the same code 3 times"}}
-	d := newDesk(scripted.Turn{Say: fence("load")}, circle, circle, circle, told3,
-		scripted.Turn{Say: "FINAL ANSWER: another way", Expect: []string{"set back to before turn 2", "Variables are as they were then", "again"}})
-	d.thinks = true
-	d.knows["load"] = []api.Event{printed("loaded\n"), ok()}
-	d.knows["again"] = []api.Event{raised("KeyError", "'x'")}
-	run, events := d.do(t, api.AgentRequest{})
-	if run.Reason != api.AgentAnswered || run.Rewinds != 1 {
-		t.Fatalf("%+v", run)
-	}
-	last := d.model.Requests()[len(d.model.Requests())-1]
-	if len(last.Messages) != 4 { // task, reply, observation, and what was set back
-		t.Errorf("the conversation still has %d messages", len(last.Messages))
-	}
-	var rewound api.AgentEvent
-	for _, e := range events {
-		if e.Type == api.AgentEventRewound {
-			rewound = e
-		}
-	}
-	if rewound.ContextID == "" || !rewound.Rewound.Variables {
-		t.Errorf("%+v", rewound)
-	}
-	// The checkpoint goes on, and the context that went in circles is closed.
-	if !slices.Contains(d.closed, run.ID) || slices.Contains(d.closed[:1], rewound.ContextID) {
-		t.Errorf("closed: %v, goes on in %s", d.closed, rewound.ContextID)
-	}
-}
-
 func TestCircles(t *testing.T) {
 	at := func(turn int, action, outcome, failure string) step { return step{turn, action, outcome, failure} }
 	var swing, fails []step
@@ -448,7 +414,7 @@ func TestAKeyOfTheCallersIsNotStored(t *testing.T) {
 	d := newDesk(scripted.Turn{Say: fence("c")})
 	release := make(chan struct{})
 	dir := t.TempDir()
-	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: waiting{d, release}, Model: "openai:scripted"})
+	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: waiting{d, release}, Model: "openai:scripted"})
 	run, err := s.Start(t.Context(), owner, api.AgentRequest{Task: "x"}, "callers-own-key")
 	if err != nil {
 		t.Fatal(err)
@@ -481,7 +447,7 @@ func (w waiting) Complete(ctx context.Context, _ llm.Request, _ func(llm.Delta))
 func TestCancel(t *testing.T) {
 	d := newDesk(scripted.Turn{Say: fence("c")})
 	release := make(chan struct{})
-	s := New(Config{Dir: t.TempDir(), Sandboxes: d, Kernels: d, Files: d, Models: waiting{d, release}, Model: "openai:scripted"})
+	s := New(Config{Dir: t.TempDir(), Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: waiting{d, release}, Model: "openai:scripted"})
 	defer s.Close()
 	run, err := s.Start(t.Context(), owner, api.AgentRequest{Task: "x"}, "")
 	if err != nil {
@@ -505,7 +471,7 @@ func TestCancel(t *testing.T) {
 
 func TestTimeIsUp(t *testing.T) {
 	d := newDesk(scripted.Turn{Say: fence("c")})
-	s := New(Config{Dir: t.TempDir(), Sandboxes: d, Kernels: d, Files: d, Models: waiting{d, make(chan struct{})}, Model: "openai:scripted"})
+	s := New(Config{Dir: t.TempDir(), Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: waiting{d, make(chan struct{})}, Model: "openai:scripted"})
 	defer s.Close()
 	if run, _ := follow(t, s, api.AgentRequest{Limits: api.AgentLimits{MaxSeconds: 0.05}}); run.Reason != api.AgentMaxSeconds {
 		t.Errorf("%+v", run)
@@ -518,28 +484,9 @@ func TestSandboxesThatAreNot(t *testing.T) {
 		t.Errorf("%+v", run)
 	}
 	// One that ends in the middle.
-	d.knows["c"] = []api.Event{printed("x"), died(api.EndKernelDied)}
-	d.killed = nil
-	s := d.service(t, t.TempDir())
-	run, err := s.Start(t.Context(), owner, api.AgentRequest{Task: "x", SandboxID: "sb-7"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := s.Events(t.Context(), owner, run.ID, 0, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for e, err := range events {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Type == api.AgentEventSandbox {
-			d.mu.Lock()
-			d.killed = append(d.killed, "sb-7")
-			d.mu.Unlock()
-		}
-	}
-	if got, _ := s.Get(t.Context(), owner, run.ID); got.Reason != api.AgentNoSandbox {
+	d = newDesk(scripted.Turn{Say: fence("takes its sandbox along")}, scripted.Turn{Say: fence("c")})
+	d.knows["takes its sandbox along"] = []api.Event{printed("x"), died(api.EndKernelDied)}
+	if got, _ := d.do(t, api.AgentRequest{}); got.Reason != api.AgentNoSandbox {
 		t.Errorf("%+v", got)
 	}
 }
@@ -611,7 +558,7 @@ func TestOldTranscriptsGo(t *testing.T) {
 		days  time.Duration
 		there bool
 	}{{29, true}, {31, false}} {
-		s = New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: d, Now: func() time.Time { return time.Now().Add(tc.days * 24 * time.Hour) }})
+		s = New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: d, Now: func() time.Time { return time.Now().Add(tc.days * 24 * time.Hour) }})
 		if err := s.Resume(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
-	"github.com/pandastack/pandastack/internal/llm"
 )
 
 //go:embed python/agent_setup.py
@@ -95,6 +96,9 @@ func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOu
 	for e, err := range r.s.cfg.Kernels.Stream(ctx, run.Workspace, run.SandboxID, r.state.context, api.RunRequest{
 		Code: a.code, TimeoutMS: max(deadline.Milliseconds(), 1), ExecutionID: id,
 	}) {
+		if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopping) {
+			return r.cutShort(ctx, w, index, of, deadline)
+		}
 		if err != nil {
 			return r.notRun(ctx, index, of, err)
 		}
@@ -120,11 +124,26 @@ func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOu
 	for i, d := range w.figures {
 		name := fmt.Sprintf("%d-%d-%d.%s", r.state.turn, index, i+1, strings.TrimPrefix(d.mime, "image/"))
 		if err := r.t.figure(name, d.data); err != nil {
-			return o, fmt.Errorf("keeping a figure: %w", err)
+			return o, err
 		}
 		o.Figures = append(o.Figures, api.AgentFigure{File: name, MIME: d.mime, Width: d.width, Height: d.height})
 	}
 	return o, nil
+}
+
+// cutShort is the end of a cell whose run ends before it: it is interrupted, and
+// what it wrote until then is in the transcript.
+func (r *runner) cutShort(ctx context.Context, w *watched, index, of int, deadline time.Duration) (api.AgentOutcome, error) {
+	quick, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	r.interrupt(quick)
+	w.end = &api.Execution{End: api.EndInterrupted}
+	o, _ := w.outcome(index, of, deadline, r.state.req.Limits.ObservationTokens/of)
+	o.Text += "\nThe run ended while it ran."
+	if err := r.put(api.AgentEvent{Type: api.AgentEventOutcome, Turn: r.state.turn, Outcome: &o}); err != nil {
+		return o, err
+	}
+	return o, context.Cause(ctx)
 }
 
 // keepWhole writes what was too long for the model into the sandbox, and tells
@@ -175,116 +194,17 @@ func (r *runner) notRun(ctx context.Context, index, of int, err error) (api.Agen
 	return o, nil
 }
 
-// copy makes a checkpoint: a copy of the context with all its variables.
-func (r *runner) copy(ctx context.Context, turn int, to chan<- copied) {
-	out, err := r.s.cfg.Kernels.ForkContext(ctx, r.state.run.Workspace, r.state.run.SandboxID, r.state.context, 1)
-	if err == nil && len(out.Children) != 1 {
-		err = errors.New("the copy has no id")
-	}
-	if err != nil {
-		to <- copied{turn: turn, err: err}
-		return
-	}
-	to <- copied{turn: turn, context: out.Children[0].ID}
-}
-
-// checkpointed waits for the copy that is being made, and ends the oldest when
-// there are many. A context that cannot be copied has no checkpoint.
-func (r *runner) checkpointed() error {
-	if r.copies == nil {
-		return nil
-	}
-	c := <-r.copies
-	r.copies = nil
-	if c.err != nil {
-		r.log.Debug("no checkpoint", "turn", c.turn, "error", c.err)
-		return nil
-	}
-	if err := r.put(api.AgentEvent{Type: api.AgentEventCheckpoint, Turn: c.turn, ContextID: c.context}); err != nil {
-		return err
-	}
-	for len(r.state.checkpoints) > maxCheckpoints {
-		r.closeContext(r.state.checkpoints[0].context)
-		r.state.checkpoints = r.state.checkpoints[1:]
-	}
-	return nil
-}
-
-func (r *runner) closeContext(cid string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := r.s.cfg.Kernels.CloseContext(ctx, r.state.run.Workspace, r.state.run.SandboxID, cid); err != nil {
-		r.log.Warn("a checkpoint stays open", "context", cid, "error", err)
-	}
-}
-
-// turnBack sets a run back that goes in circles although it was told, and ends
-// one that does so again and again.
-func (r *runner) turnBack(ctx context.Context) error {
-	c := goingInCircles(r.state.steps)
-	if c == nil || !c.back {
-		return nil
-	}
-	if r.state.run.Rewinds >= maxBacks {
-		return &end{reason: api.AgentStuck, words: "the run went in circles, and setting it back did not help: " + c.words}
-	}
-	e := api.AgentEvent{Type: api.AgentEventRewound, Turn: r.state.turn, Rewound: &api.AgentRewound{ToTurn: c.since, Why: c.words}}
-	var closing []string
-	for _, p := range r.state.checkpoints {
-		switch {
-		case p.turn == c.since:
-			e.ContextID, e.Rewound.Variables = p.context, true
-			closing = append(closing, r.state.context)
-		case p.turn > c.since:
-			closing = append(closing, p.context)
-		}
-	}
-	state := "Variables are as they were then; files stay as they are now."
-	if !e.Rewound.Variables {
-		state = "Variables and files stay as they are now."
-	}
-	tried := ""
-	if n := len(r.state.said); n >= 2 {
-		tried = fmt.Sprintf("\n\nWhat you did last was:\n\n%s\n\nand what came of it:\n\n%s", first(r.state.said[n-2].text, r.callText(n-2), 800), short(r.state.said[n-1].text, 800))
-	}
-	e.Messages = []api.AgentMessage{{Role: llm.User, Text: c.words + " So the conversation was set back to before turn " + fmt.Sprint(c.since) + ". " + state +
-		" Find another way: look at the data again, check what you take for granted, or answer with what you know." + tried}}
-	if err := r.put(e); err != nil {
-		return err
-	}
-	for _, cid := range closing {
-		r.closeContext(cid)
-	}
-	return nil
-}
-
-// callText is the code that a message calls for.
-func (r *runner) callText(i int) string {
-	var out []string
-	for _, c := range r.state.said[i].calls {
-		out = append(out, c.Arguments)
-	}
-	return strings.Join(out, "\n")
-}
-
-func first(a, b string, n int) string {
-	if strings.TrimSpace(b) != "" {
-		return short(b, n)
-	}
-	return short(a, n)
-}
-
 // finish ends the run: what becomes of its sandbox, and the last entry.
 func (r *runner) finish(ctx context.Context, e *end) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	if r.copies != nil {
-		if c := <-r.copies; c.err == nil {
-			r.state.checkpoints = append(r.state.checkpoints, checkpoint{c.turn, c.context})
-		}
-		r.copies = nil
-	}
+	r.noMoreCopies()
 	run := r.state.run
+	if run.SandboxID == "" && r.made != "" { // it was cut before that was written down
+		if err := r.s.cfg.Sandboxes.Kill(ctx, run.Workspace, r.made); err != nil && !errors.Is(err, fault.NotFound) {
+			r.log.Warn("the sandbox of a run that ended stays, until its time is over", "sandbox", r.made, "error", err)
+		}
+	}
 	now := r.s.cfg.Now().UTC()
 	run.Status, run.Reason, run.Answer, run.Error, run.EndedAt = api.AgentEnded, e.reason, e.answer, e.words, &now
 	if run.SandboxID != "" && e.reason != api.AgentNoSandbox {
@@ -293,18 +213,20 @@ func (r *runner) finish(ctx context.Context, e *end) error {
 			run.Error = strings.TrimSpace(run.Error + " (its sandbox " + run.SandboxID + ": " + plainWords(err) + ")")
 		}
 	}
+	if err := os.RemoveAll(filepath.Join(r.t.dir, checkpointsDir)); err != nil {
+		r.log.Warn("files of checkpoints stay", "error", err)
+	}
 	if err := r.put(api.AgentEvent{Type: api.AgentEventEnded, Run: &run}); err != nil {
 		return err
 	}
-	return r.t.sync()
+	return errors.Join(r.t.sync(), os.RemoveAll(filepath.Join(r.t.dir, reserveName)))
 }
 
 func (r *runner) leave(ctx context.Context, run *api.AgentRun) error {
 	given := r.state.req.SandboxID != ""
 	if given || r.state.req.Keep != keepKill {
-		for _, c := range r.state.checkpoints {
-			r.closeContext(c.context)
-		}
+		r.state.keepCheckpoints(func(checkpoint) bool { return false })
+		r.closeDropped()
 	}
 	switch {
 	case given || r.state.req.Keep == keepKeep:

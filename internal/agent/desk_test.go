@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,57 +29,98 @@ type desk struct {
 	model *scripted.Provider
 	knows map[string][]api.Event // code to its events, without started
 
-	mu       sync.Mutex
-	made     map[string]string // idempotency key to sandbox
-	killed   []string
-	contexts map[string]bool
-	ran      map[string]int         // execution id to how often it ran
-	past     map[string][]api.Event // execution id to its events
-	codes    []string
-	files    map[string]string
-	closed   []string
-	setUps   int
-	thinks   bool
-	copied   chan struct{} // a value for each copy that was made
+	mu         sync.Mutex
+	made       map[string]string // idempotency key to sandbox
+	asked      api.CreateSandboxRequest
+	killed     []string
+	contexts   map[string]bool
+	ran        map[string]int         // execution id to how often it ran
+	past       map[string][]api.Event // execution id to its events
+	codes      []string
+	files      map[string]string
+	closed     []string
+	setUps     int
+	haltAt     string        // a stage that does not end before its context does
+	halted     chan struct{} // a value when it was reached
+	stopped    int           // cells that were interrupted
+	packs      int           // how often the files were read
+	unforkable bool
+	full       bool // they are too many for checkpoints
 }
 
 func newDesk(turns ...scripted.Turn) *desk {
 	return &desk{
 		model: &scripted.Provider{Script: scripted.Of(turns...)}, knows: map[string][]api.Event{}, made: map[string]string{}, contexts: map[string]bool{},
-		ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{}, copied: make(chan struct{}, 1000),
+		ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{}, halted: make(chan struct{}, 100),
 	}
 }
 
 func (d *desk) service(t testing.TB, dir string) *Service {
-	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}, CopyAfter: d.copyAfter()})
+	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}})
 	t.Cleanup(s.Close)
 	return s
 }
 
 func (d *desk) Open(spec, _, _ string) (llm.Provider, string, error) {
-	return &llm.Retrying{Provider: thinking{d}, Sleep: func(context.Context, time.Duration) error { return nil }}, strings.TrimPrefix(spec, "openai:"), nil
+	return &llm.Retrying{Provider: halting{d}, Sleep: func(context.Context, time.Duration) error { return nil }}, strings.TrimPrefix(spec, "openai:"), nil
 }
 
-// thinking is the scripted model. When the test has it think, it answers once
-// the loop has used that time to copy the context.
-type thinking struct{ *desk }
-
-func (m thinking) Complete(ctx context.Context, req llm.Request, tell func(llm.Delta)) (llm.Reply, error) {
-	if m.thinks {
-		select {
-		case <-m.copied:
-		case <-ctx.Done():
-		}
+// stage halts where the test wants a run to be when something happens to it.
+func (d *desk) stage(ctx context.Context, name string) error {
+	d.mu.Lock()
+	here := d.haltAt == name
+	d.mu.Unlock()
+	if !here {
+		return nil
 	}
-	return m.model.Complete(ctx, req, tell)
+	d.halted <- struct{}{}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
-func (d *desk) Create(_ context.Context, _ string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
+// halting is the scripted model.
+type halting struct{ *desk }
+
+func (h halting) Complete(ctx context.Context, req llm.Request, tell func(llm.Delta)) (llm.Reply, error) {
+	if err := h.stage(ctx, "ask"); err != nil {
+		return llm.Reply{}, err
+	}
+	return h.model.Complete(ctx, req, tell)
+}
+
+func (d *desk) Check(_ context.Context, _ string, req api.CreateSandboxRequest) error {
+	if req.Network != nil && len(req.Network.Unknown) > 0 {
+		return fault.InvalidField("network", "network has no %q", req.Network.Unknown)
+	}
+	if *req.TTLSeconds > 50_000 {
+		return fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and 50000, but is %d", *req.TTLSeconds)
+	}
+	return nil
+}
+
+func (d *desk) Network(context.Context, string, string) (api.NetworkInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	info := api.NetworkInfo{Policy: api.NetworkPolicy{Mode: api.NetworkDeny}}
+	if d.asked.Network != nil {
+		info.Policy = *d.asked.Network
+	}
+	for host, use := range d.asked.Secrets {
+		info.Secrets = map[string]api.SecretShown{host: {Header: use.Header, Ref: use.Ref}}
+	}
+	return info, nil
+}
+
+func (d *desk) Create(ctx context.Context, _ string, req api.CreateSandboxRequest) (api.SandboxInfo, error) {
+	if err := d.stage(ctx, "create"); err != nil {
+		return api.SandboxInfo{}, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if req.Template == "none" {
 		return api.SandboxInfo{}, fault.New(api.CodeNoCapacity, "there is no room")
 	}
+	d.asked = req
 	if d.made[req.IdempotencyKey] == "" {
 		d.made[req.IdempotencyKey] = fmt.Sprintf("sb-%d", len(d.made)+1)
 	}
@@ -106,7 +150,10 @@ func (d *desk) Snapshot(context.Context, string, string, api.SnapshotRequest) (a
 	return api.Snapshot{ID: "sn-1"}, nil
 }
 
-func (d *desk) CreateContext(_ context.Context, _, _ string, req api.CreateContextRequest) (api.Context, error) {
+func (d *desk) CreateContext(ctx context.Context, _, _ string, req api.CreateContextRequest) (api.Context, error) {
+	if err := d.stage(ctx, "context"); err != nil {
+		return api.Context{}, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.contexts[req.ID] {
@@ -123,21 +170,82 @@ func (d *desk) CloseContext(_ context.Context, _, _, cid string) error {
 	return nil
 }
 
-func (d *desk) ForkContext(_ context.Context, _, _, cid string, _ int) (api.ForkContextResponse, error) {
+func (d *desk) ForkContext(ctx context.Context, _, _, cid string, _ int) (api.ForkContextResponse, error) {
+	if err := d.stage(ctx, "copy"); err != nil {
+		return api.ForkContextResponse{}, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	defer func() { d.copied <- struct{}{} }()
+	if d.unforkable {
+		return api.ForkContextResponse{}, fault.New(api.CodeConflict, "it cannot be copied")
+	}
 	id := fmt.Sprintf("copy-%d", len(d.contexts))
 	d.contexts[id] = true
 	return api.ForkContextResponse{Children: []api.Context{{ID: id, ForkedFrom: cid}}}, nil
 }
 
-func (d *desk) Interrupt(context.Context, string, string, string) error { return nil }
+func (d *desk) Interrupt(context.Context, string, string, string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped++
+	return nil
+}
 
-func (d *desk) Write(_ context.Context, _, _, path string, data []byte) error {
+func (d *desk) Write(ctx context.Context, _, _, path string, data []byte) error {
+	if err := d.stage(ctx, "files"); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.files[path] = string(data)
+	return nil
+}
+
+// Sum, Pack and Replace are about files that the test has put into /workspace.
+func (d *desk) Sum(ctx context.Context, _, _, dir string, _ int64, _ int) (string, int64, error) {
+	if err := d.stage(ctx, "copy files"); err != nil {
+		return "", 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return "", 0, fault.New(api.CodeTooLarge, "too many files")
+	}
+	sum, n := "", 0
+	for _, name := range slices.Sorted(maps.Keys(d.files)) {
+		if strings.HasPrefix(name, dir+"/") {
+			sum, n = sum+name+"="+d.files[name]+"\n", n+len(d.files[name])
+		}
+	}
+	return "of: " + sum, int64(n), nil
+}
+
+func (d *desk) Pack(_ context.Context, _, _, dir string) (io.ReadCloser, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.packs++
+	kept := map[string]string{}
+	for name, content := range d.files {
+		if strings.HasPrefix(name, dir+"/") {
+			kept[name] = content
+		}
+	}
+	raw, err := json.Marshal(kept)
+	return io.NopCloser(bytes.NewReader(raw)), err
+}
+
+func (d *desk) Replace(ctx context.Context, _, _, dir string, r io.ReadSeeker) error {
+	if err := d.stage(ctx, "set back"); err != nil {
+		return err
+	}
+	kept := map[string]string{}
+	if err := json.NewDecoder(r).Decode(&kept); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.files, func(name, _ string) bool { return strings.HasPrefix(name, dir+"/") })
+	maps.Copy(d.files, kept)
 	return nil
 }
 
@@ -147,7 +255,23 @@ func (d *desk) Stream(ctx context.Context, _, sid, cid string, req api.RunReques
 			yield(api.Event{}, err)
 			return
 		}
+		stage := "cell"
+		if strings.Contains(req.Code, "pandastack_agent") {
+			stage = "set up"
+		}
+		if req.Code == "takes its sandbox along" {
+			if err := d.Kill(ctx, owner, sid); err != nil {
+				yield(api.Event{}, err)
+				return
+			}
+		}
 		for _, e := range d.events(cid, req) {
+			if e.Type == api.EventEnd {
+				if err := d.stage(ctx, stage); err != nil {
+					yield(api.Event{}, err)
+					return
+				}
+			}
 			if ctx.Err() != nil {
 				yield(api.Event{}, context.Cause(ctx))
 				return
@@ -171,6 +295,9 @@ func (d *desk) events(cid string, req api.RunRequest) []api.Event {
 	}
 	d.ran[req.ExecutionID]++
 	d.codes = append(d.codes, cid+" "+req.Code)
+	if name, content, ok := strings.Cut(req.Code, " writes "); ok {
+		d.files["/workspace/"+name] = content
+	}
 	events, known := d.knows[req.Code]
 	if !known {
 		events = []api.Event{raised("NameError", "the test knows no "+req.Code)}
@@ -212,7 +339,7 @@ func (d *desk) do(t *testing.T, req api.AgentRequest) (api.AgentRun, []api.Agent
 
 func follow(t *testing.T, s *Service, req api.AgentRequest) (api.AgentRun, []api.AgentEvent) {
 	t.Helper()
-	if req.Task == "" {
+	if req.Task == "" && req.ReplayOf == "" {
 		req.Task = "add"
 	}
 	run, err := s.Start(t.Context(), owner, req, "")
@@ -250,12 +377,4 @@ func told(events []api.AgentEvent) (out []string) {
 		}
 	}
 	return out
-}
-
-// copyAfter is at once where the model thinks, and otherwise never.
-func (d *desk) copyAfter() time.Duration {
-	if d.thinks {
-		return time.Nanosecond
-	}
-	return time.Hour
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxSide        = 1568     // pixels; providers shrink what is larger
-	maxFigureBytes = 3 << 20  // of one that a model is shown
+	maxFigureBytes = 1 << 20  // of one that a model is shown
 	maxPixels      = 40 << 20 // that are decoded at all
 	maxFigures     = 6        // of one cell
 	maxShown       = 8        // figures that the model sees again at each turn, the newest

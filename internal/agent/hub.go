@@ -21,6 +21,7 @@ type hub struct {
 // hearer is one who listens. What is not kept waits for it in passing.
 type hearer struct {
 	passing []passing
+	bytes   int // of their words
 }
 
 type passing struct {
@@ -28,7 +29,11 @@ type passing struct {
 	event  api.AgentEvent
 }
 
-const maxPassing = 4096
+// What of what is not kept waits for one who listens.
+const (
+	maxPassing      = 4096
+	maxPassingBytes = 1 << 20
+)
 
 func newHub(entries []api.AgentEvent) *hub {
 	return &hub{entries: entries, changed: make(chan struct{}), hearers: map[*hearer]struct{}{}}
@@ -55,8 +60,9 @@ func (h *hub) tell(e api.AgentEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for l := range h.hearers {
-		if len(l.passing) < maxPassing {
+		if n := len(e.Text) + len(e.Reasoning); len(l.passing) < maxPassing && l.bytes+n <= maxPassingBytes {
 			l.passing = append(l.passing, passing{len(h.entries), e})
+			l.bytes += n
 		}
 	}
 	h.wake()
@@ -98,6 +104,7 @@ func (h *hub) follow(ctx context.Context, after int64, yield func(api.AgentEvent
 		for {
 			if len(l.passing) > 0 && l.passing[0].behind <= at {
 				now = append(now, l.passing[0].event)
+				l.bytes -= len(l.passing[0].event.Text) + len(l.passing[0].event.Reasoning)
 				l.passing = l.passing[1:]
 				continue
 			}

@@ -80,9 +80,20 @@ func cost(u llm.Usage, p *api.AgentPrice) float64 {
 	return (float64(plain)*p.Input + float64(u.CacheRead)*read + float64(u.CacheWrite)*write + float64(u.Output)*p.Output) / 1e6
 }
 
+const leastReply = 256 // tokens: less is not worth asking for
+
+// room is how many tokens a reply may have, after a request of so many.
+func room(run *api.AgentRun, l api.AgentLimits, p *api.AgentPrice, next int) int {
+	n := min(l.ReplyTokens, l.MaxTokens-run.Usage.InputTokens-run.Usage.OutputTokens-next)
+	if l.MaxCostUSD > 0 && p != nil && p.Output > 0 {
+		n = min(n, int(min((l.MaxCostUSD-run.Usage.CostUSD-float64(next)*p.Input/1e6)*1e6/p.Output, 1e9)))
+	}
+	return max(n, min(leastReply, l.ReplyTokens))
+}
+
 // spent gives the reason to end a run before its next turn, "" when there is
 // none, with words for people. next is a guess of the tokens that asking takes.
-func spent(run *api.AgentRun, l api.AgentLimits, elapsed time.Duration, next int) (reason, words string) {
+func spent(run *api.AgentRun, l api.AgentLimits, p *api.AgentPrice, elapsed time.Duration, next int) (reason, words string) {
 	u := run.Usage
 	switch {
 	case run.Turns >= l.MaxTurns:
@@ -93,8 +104,8 @@ func spent(run *api.AgentRun, l api.AgentLimits, elapsed time.Duration, next int
 		return api.AgentMaxSeconds, "the run's time is over (limits.max_seconds)"
 	case u.InputTokens+u.OutputTokens+next > l.MaxTokens:
 		return api.AgentMaxTokens, "the next request would use more tokens than the run may (limits.max_tokens)"
-	case l.MaxCostUSD > 0 && u.CostUSD >= l.MaxCostUSD:
-		return api.AgentMaxCost, "the run's money is spent (limits.max_cost_usd)"
+	case l.MaxCostUSD > 0 && p != nil && u.CostUSD+float64(next)*p.Input/1e6 >= l.MaxCostUSD:
+		return api.AgentMaxCost, "the run's money is spent, or the next request would take more than is left (limits.max_cost_usd)"
 	}
 	return "", ""
 }

@@ -140,7 +140,9 @@ func (w *watched) result(e api.Event) {
 	if raw, ok := e.Data[adviceType]; ok {
 		var found []api.AgentAdvice
 		if json.Unmarshal([]byte(raw), &found) == nil {
-			w.advice = append(w.advice, found[:min(len(found), max(0, maxAdvice-len(w.advice)))]...)
+			for _, a := range found[:min(len(found), max(0, maxAdvice-len(w.advice)))] {
+				w.advice = append(w.advice, api.AgentAdvice{Kind: line(a.Kind), Line: a.Line, What: line(a.What)})
+			}
 		}
 		return
 	}

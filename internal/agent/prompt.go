@@ -4,6 +4,8 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 
@@ -34,6 +36,62 @@ type Environment struct {
 	MoreFiles bool `json:"more_files"`
 	MemoryMB  int  `json:"memory_mb"`
 	CPUs      int  `json:"cpus"`
+
+	// Network and Secrets are the server's to say: they cannot be seen from inside.
+	Network string   `json:"-"`
+	Secrets []string `json:"-"` // hosts whose requests get a header on their way out
+}
+
+const (
+	maxHosts = 30  // that a prompt names
+	maxNamed = 100 // packages, and files: what a sandbox says of itself may be anything
+)
+
+// reach says what the sandbox may reach.
+func (env *Environment) reach(n api.NetworkInfo) {
+	env.Network, env.Secrets = "no network", nil
+	for host := range n.Secrets {
+		env.Secrets = append(env.Secrets, line(host))
+	}
+	slices.Sort(env.Secrets)
+	p := n.Policy
+	except := ""
+	if len(p.Deny) > 0 {
+		except = " but for " + named(p.Deny)
+	}
+	switch {
+	case p.Mode == api.NetworkOpen:
+		env.Network = "the public internet" + except
+	case len(p.Allow) > 0 && p.Policy != "":
+		env.Network = "of the network only " + named(p.Allow) + except + ", and what the policy " + line(p.Policy) + " of the server has"
+	case len(p.Allow) > 0:
+		env.Network = "of the network only " + named(p.Allow) + except
+	case p.Policy != "" && p.Mode != api.NetworkDeny:
+		env.Network = "of the network only what the policy " + line(p.Policy) + " of the server has"
+	}
+}
+
+// named lists what rules are about, methods and paths included.
+func named(rules []api.NetworkRule) string {
+	var out []string
+	for i, r := range rules {
+		if i == maxHosts {
+			out = append(out, fmt.Sprintf("%d more", len(rules)-i))
+			break
+		}
+		text := r.Text
+		if text == "" {
+			text = r.Host + r.CIDR
+			for j, p := range r.Ports {
+				text += map[bool]string{true: ":", false: ","}[j == 0] + strconv.Itoa(p)
+			}
+			if more := strings.Join(append(slices.Clone(r.Methods), r.Paths...), " "); more != "" {
+				text += " (" + more + ")"
+			}
+		}
+		out = append(out, line(text))
+	}
+	return strings.Join(out, ", ")
 }
 
 // systemPrompt renders the prompt of a dialect.
@@ -45,6 +103,7 @@ func systemPrompt(version, dialect string, env Environment, limits api.AgentLimi
 	if _, err := t.New("environment").Parse(trimmed(t.Lookup("environment.md"))); err != nil {
 		return "", fmt.Errorf("reading the prompts %s: %w", version, err)
 	}
+	env.Packages, env.Files = env.Packages[:min(len(env.Packages), maxNamed)], env.Files[:min(len(env.Files), maxNamed)]
 	for i, p := range env.Packages {
 		env.Packages[i] = line(p)
 	}
@@ -52,15 +111,13 @@ func systemPrompt(version, dialect string, env Environment, limits api.AgentLimi
 		env.Files[i].Path = line(f.Path)
 	}
 	env.Python, env.CWD = line(env.Python), line(env.CWD)
-	const network = "no network but what was opened for this sandbox" // which cannot be seen from inside
 	var b strings.Builder
 	err = t.ExecuteTemplate(&b, dialect+".md", struct {
 		Environment
-		CellSeconds      float64
-		MaxTurns         int
-		Imports, Network string
-		Instructions     string
-	}{env, limits.CellSeconds, limits.MaxTurns, preImported, network, strings.TrimSpace(instructions)})
+		CellSeconds           float64
+		MaxTurns              int
+		Imports, Instructions string
+	}{env, limits.CellSeconds, limits.MaxTurns, preImported, strings.TrimSpace(instructions)})
 	if err != nil {
 		return "", fmt.Errorf("writing the prompt: %w", err)
 	}

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // The prompts as models get them. A change to a prompt that was in a release is
 // a new version, not another golden file.
 func TestPrompts(t *testing.T) {
-	env := Environment{Python: "3.12.3", CWD: "/workspace", Packages: []string{"numpy 2.3.1", "pandas 2.3.0"}, MorePackages: 40, MemoryMB: 1024, CPUs: 2, MoreFiles: true}
+	env := Environment{Python: "3.12.3", CWD: "/workspace", Packages: []string{"numpy 2.3.1", "pandas 2.3.0"}, MorePackages: 40, MemoryMB: 1024, CPUs: 2, MoreFiles: true, Network: "of the network only api.example.com", Secrets: []string{"api.example.com"}}
 	env.Files = append(env.Files, struct {
 		Path  string `json:"path"`
 		Bytes int64  `json:"bytes"`
@@ -30,7 +30,7 @@ func TestPrompts(t *testing.T) {
 		for name, tc := range map[string]struct {
 			env          Environment
 			instructions string
-		}{"full": {env, "Answer in French."}, "bare": {Environment{Python: "3.12.3", CWD: "/workspace", MemoryMB: 512, CPUs: 1}, ""}} {
+		}{"full": {env, "Answer in French."}, "bare": {Environment{Python: "3.12.3", CWD: "/workspace", MemoryMB: 512, CPUs: 1, Network: "no network"}, ""}} {
 			got, err := systemPrompt(PromptVersion, dialect, tc.env, withDefaults(api.AgentLimits{}), tc.instructions)
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -25,7 +26,11 @@ const (
 // The notes of messages that count.
 const noteNoReply = "no_reply"
 
-const maxSilent = 3
+const (
+	maxSilent     = 3
+	maxBlocks     = 64       // of code in one reply
+	maxTranscript = 64 << 20 // bytes
+)
 
 // Why a run's context is cancelled.
 var (
@@ -51,20 +56,24 @@ type runner struct {
 	t     *transcript
 	state state
 	key   string // of the request
+
+	secrets api.Secrets // of the request, with their values; without, in the daemon that goes on with it
+
 	model llm.Provider
 	name  string // of the model
 
-	ready  bool // the context was set up
-	copies chan copied
-	tight  int // how often the conversation was too long for the model
+	live *live
+	made string // sandbox of the run that no entry names yet
+
+	ready  bool        // the context was set up
+	copies chan copied // the copy that is being made
+
+	filesSum  string // of the files that the last checkpoint holds, and its turn
+	filesTurn int
+
+	tight int // how often the conversation was too long for the model
 
 	failures int // cells that could not be run at all
-}
-
-type copied struct {
-	turn    int
-	context string
-	err     error
 }
 
 // put writes an entry, folds it in and tells it.
@@ -76,6 +85,7 @@ func (r *runner) put(e api.AgentEvent) error {
 	}
 	r.state.fold(e)
 	r.hub.add(clean)
+	r.weigh()
 	return nil
 }
 
@@ -84,6 +94,18 @@ func (r *runner) tell(e api.AgentEvent) {
 	e.Time = r.s.cfg.Now().UTC()
 	e.Text, e.Reasoning, e.Note = r.t.redact.text(e.Text), r.t.redact.text(e.Reasoning), r.t.redact.text(e.Note)
 	r.hub.tell(e)
+}
+
+// survive is work that a fault in one run does not end the server with: what a
+// model said would be there again after the next start.
+func (r *runner) survive(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.Error("an agent's run failed", "panic", p, "stack", string(debug.Stack()))
+			err = r.finish(context.WithoutCancel(ctx), &end{reason: api.AgentFailed, words: plainWords(errors.New("panic"))})
+		}
+	}()
+	return r.work(ctx)
 }
 
 // work runs to the end. It returns an error only when the daemon stops, and
@@ -97,11 +119,18 @@ func (r *runner) work(ctx context.Context) error {
 	switch {
 	case errors.As(err, &e):
 	case errors.Is(context.Cause(ctx), errStopping):
+		r.noMoreCopies()
 		return errStopping
 	case errors.Is(context.Cause(ctx), errCancelled):
 		e = &end{reason: api.AgentCancelled, words: "the run was cancelled"}
 	case errors.Is(context.Cause(limited), errTimeUp):
 		e = &end{reason: api.AgentMaxSeconds, words: "the run's time is over (limits.max_seconds)"}
+	case errors.Is(err, fault.NoSpace):
+		r.log.Error("an agent's run failed", "error", err)
+		e = &end{reason: api.AgentFailed, words: plainWords(err)}
+		if ferr := r.t.useReserve(); ferr != nil {
+			r.log.Error("an agent's run may have no end in its transcript", "error", ferr)
+		}
 	default:
 		r.log.Error("an agent's run failed", "error", err)
 		e = &end{reason: api.AgentFailed, words: plainWords(err)}
@@ -121,6 +150,33 @@ func plainWords(err error) string {
 	return "a fault of the server; its log has it under the run's id"
 }
 
+// weigh notes how much memory the run holds: all of its transcript, and while the
+// model is asked, the figures of the request, as they are, in base64 and in JSON.
+func (r *runner) weigh(asked ...llm.Message) {
+	if r.live == nil {
+		return
+	}
+	n := r.t.size
+	for _, m := range asked {
+		for _, im := range m.Images {
+			n += int64(len(im.Data)) * 4
+		}
+	}
+	r.live.held.Store(n)
+}
+
+// crowded tells why the run must end for what it holds; "" when it need not.
+func (r *runner) crowded() string {
+	if r.t.size > maxTranscript {
+		return fmt.Sprintf("the run's transcript has %d MB; at most %d are taken", r.t.size>>20, int64(maxTranscript)>>20)
+	}
+	runs, held := r.s.Held()
+	if most := r.s.cfg.MostHeld; held > most && r.live.held.Load() >= held/int64(runs) {
+		return fmt.Sprintf("all agents together hold %d MB of the server's memory, where %d are allowed (agents_memory_mb), and this one more than others", held>>20, most>>20)
+	}
+	return ""
+}
+
 func (r *runner) loop(ctx context.Context) error {
 	if err := r.open(); err != nil {
 		return err
@@ -133,7 +189,13 @@ func (r *runner) loop(ctx context.Context) error {
 	}
 	for {
 		if r.state.reply == nil {
-			if reason, words := spent(&r.state.run, r.state.req.Limits, r.state.elapsed(r.s.cfg.Now()), r.state.tokens()); reason != "" {
+			if err := r.turnBack(ctx); err != nil {
+				return err
+			}
+			if words := r.crowded(); words != "" {
+				return &end{reason: api.AgentTooLarge, words: words}
+			}
+			if reason, words := spent(&r.state.run, r.state.req.Limits, r.state.req.Price, r.state.elapsed(r.s.cfg.Now()), r.state.tokens()); reason != "" {
 				return &end{reason: reason, words: words}
 			}
 			if err := r.ask(ctx); err != nil {
@@ -143,9 +205,6 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := r.act(ctx); err != nil {
 			return err
 		}
-		if err := r.turnBack(ctx); err != nil {
-			return err
-		}
 	}
 }
 
@@ -153,6 +212,14 @@ func (r *runner) loop(ctx context.Context) error {
 func (r *runner) open() error {
 	if r.state.run.OwnKey && r.key == "" {
 		return &end{reason: api.AgentNoKey, words: "the server was started again, and the model key that came with the request was never stored: start the run again"}
+	}
+	if of := r.state.req.ReplayOf; of != "" {
+		model, err := r.s.replay(r.state.run.Workspace, of, r.state.run.Turns)
+		if err != nil {
+			return &end{reason: api.AgentModelFailed, words: plainWords(err)}
+		}
+		r.model, r.name = model, r.state.run.Model
+		return nil
 	}
 	provider, name, err := r.s.cfg.Models.Open(r.state.req.Model, r.state.req.BaseURL, r.key)
 	if err != nil {
@@ -174,15 +241,19 @@ func (r *runner) sandbox(ctx context.Context) error {
 	}
 	id := req.SandboxID
 	if id == "" {
-		ttl := int(req.Limits.MaxSeconds) + 600
-		info, err := r.s.cfg.Sandboxes.Create(ctx, run.Workspace, api.CreateSandboxRequest{
-			Template: req.Template, MemoryMB: req.MemoryMB, TTLSeconds: &ttl, Metadata: map[string]string{"agent": run.ID},
-			IdempotencyKey: run.ID, // a daemon that died in between made this one
-		})
+		if r.secrets == nil && lacksValues(req.Secrets) {
+			return &end{reason: api.AgentNoSandbox, words: "the server was started again before the run had its sandbox, and the values of its secrets are not stored: start the run again"}
+		}
+		create := newSandbox(req)
+		create.Metadata, create.IdempotencyKey = map[string]string{"agent": run.ID}, run.ID // a daemon that died in between made this one
+		if r.secrets != nil {
+			create.Secrets = r.secrets
+		}
+		info, err := r.s.cfg.Sandboxes.Create(ctx, run.Workspace, create)
 		if err != nil {
 			return r.noSandbox(ctx, err)
 		}
-		id = info.ID
+		id, r.made = info.ID, info.ID
 	}
 	cid := run.ID
 	if _, err := r.s.cfg.Kernels.CreateContext(ctx, run.Workspace, id, api.CreateContextRequest{ID: cid}); err != nil && !errors.Is(err, fault.Conflict) {
@@ -201,7 +272,11 @@ func (r *runner) sandbox(ctx context.Context) error {
 			return r.noSandbox(ctx, fmt.Errorf("writing %s: %w", name, err))
 		}
 	}
-	return r.put(api.AgentEvent{Type: api.AgentEventSandbox, SandboxID: id, ContextID: cid})
+	if err := r.put(api.AgentEvent{Type: api.AgentEventSandbox, SandboxID: id, ContextID: cid}); err != nil {
+		return err
+	}
+	r.made = ""
+	return nil
 }
 
 func (r *runner) noSandbox(ctx context.Context, err error) error {
@@ -230,6 +305,11 @@ func (r *runner) begin(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		network, err := r.s.cfg.Sandboxes.Network(ctx, r.state.run.Workspace, r.state.run.SandboxID)
+		if err != nil {
+			return r.lost(ctx, err)
+		}
+		env.reach(network)
 		text, err := systemPrompt(r.state.run.Prompt, r.state.run.Dialect, *env, r.state.req.Limits, r.state.req.Instructions)
 		if err != nil {
 			return err
@@ -245,27 +325,12 @@ func (r *runner) begin(ctx context.Context) error {
 	return nil
 }
 
-// copyWhileWaiting copies the context when the model takes its time, which is
-// then not lost. A model that answers at once is not held up: such a turn has no
-// checkpoint. It returns what to call when the model has answered.
-func (r *runner) copyWhileWaiting(ctx context.Context, turn int) (stop func()) {
-	if r.copies != nil || !r.ready {
-		return func() {}
-	}
-	copies := make(chan copied, 1)
-	timer := time.AfterFunc(r.s.cfg.CopyAfter, func() { r.copy(ctx, turn, copies) })
-	return func() {
-		if !timer.Stop() { // it is being made, or was
-			r.copies = copies
-		}
-	}
-}
-
 // ask asks the model for its next reply, and copies the context meanwhile.
 func (r *runner) ask(ctx context.Context) error {
 	turn := r.state.run.Turns + 1
-	stopCopying := r.copyWhileWaiting(ctx, turn)
-	defer stopCopying()
+	if err := r.copyState(ctx, turn); err != nil {
+		return err
+	}
 	for {
 		req, err := r.request()
 		if err != nil {
@@ -276,10 +341,11 @@ func (r *runner) ask(ctx context.Context) error {
 			whole += "\x00" + m.Role + "\x00" + m.Text
 		}
 		if err := r.put(api.AgentEvent{Type: api.AgentEventAsked, Turn: turn, Asked: &api.AgentAsked{
-			Messages: len(req.Messages), Tokens: llm.Guess(whole), SHA256: hash(whole),
+			Messages: len(req.Messages), Tokens: llm.Guess(whole), SHA256: hash(whole), ReplyTokens: req.MaxTokens,
 		}}); err != nil {
 			return err
 		}
+		r.weigh(req.Messages...)
 		reply, err := r.model.Complete(ctx, req, func(d llm.Delta) {
 			if d.Again {
 				r.tell(api.AgentEvent{Type: api.AgentEventAgain, Turn: turn, Note: d.Why})
@@ -287,6 +353,7 @@ func (r *runner) ask(ctx context.Context) error {
 			}
 			r.tell(api.AgentEvent{Type: api.AgentEventDelta, Turn: turn, Text: d.Text, Reasoning: d.Reasoning})
 		})
+		r.weigh()
 		var le *llm.Error
 		switch {
 		case err == nil:
@@ -317,7 +384,11 @@ func (r *runner) heard(turn int, reply llm.Reply, asked int) error {
 			CostUSD: cost(u, r.state.req.Price),
 		},
 	}
-	for _, c := range reply.Calls {
+	out.MoreCalls = reply.MoreCalls
+	for i, c := range reply.Calls {
+		for n := 1; r.state.called(c.ID); n++ { // by servers that count anew in each reply
+			c.ID = fmt.Sprintf("call_%d_%d_%d", turn, i+1, n)
+		}
 		out.Calls = append(out.Calls, api.AgentCall(c))
 	}
 	if err := r.put(api.AgentEvent{Type: api.AgentEventReply, Turn: turn, Reply: out}); err != nil {
@@ -329,7 +400,7 @@ func (r *runner) heard(turn int, reply llm.Reply, asked int) error {
 // request writes the conversation for the model.
 func (r *runner) request() (llm.Request, error) {
 	limits := r.state.req.Limits
-	req := llm.Request{Model: r.name, System: r.state.system, MaxTokens: limits.ReplyTokens}
+	req := llm.Request{Model: r.name, System: r.state.system, MaxTokens: room(&r.state.run, limits, r.state.req.Price, r.state.tokens())}
 	if r.state.run.Dialect == dialectTool {
 		req.Tools = []llm.Tool{runPython}
 	}
@@ -375,7 +446,7 @@ func (r *runner) act(ctx context.Context) error {
 	if len(actions) == 0 {
 		return r.withoutCode(x, reply, length)
 	}
-	if err := r.checkpointed(); err != nil {
+	if err := r.checkpointed(ctx); err != nil {
 		return err
 	}
 	if err := r.runAll(ctx, actions); err != nil {
@@ -387,7 +458,7 @@ func (r *runner) act(ctx context.Context) error {
 // actions are the cells of a reply.
 func (r *runner) actions(x extract.Result) (out []action) {
 	if r.state.run.Dialect == dialectText {
-		for _, b := range x.Blocks {
+		for _, b := range x.Blocks[:min(len(x.Blocks), maxBlocks)] {
 			out = append(out, action{code: b.Code})
 		}
 		return out
@@ -440,7 +511,7 @@ func (r *runner) withoutCode(x extract.Result, reply *api.AgentReply, length boo
 	switch {
 	case length:
 		note = noteNoReply
-		words = fmt.Sprintf("Your reply was cut at its limit of %d tokens, and nothing of it was run. Write less at a time: a few lines of code, then look at what they do.", r.state.req.Limits.ReplyTokens)
+		words = fmt.Sprintf("Your reply was cut at its limit of %d tokens, and nothing of it was run. Write less at a time: a few lines of code, then look at what they do.", r.state.room)
 	case reply.Stop == string(llm.StopFilter) && x.Prose == "":
 		return &end{reason: api.AgentModelFailed, words: "the provider withheld the model's reply"}
 	case x.Answer != nil && *x.Answer != "":
@@ -526,6 +597,12 @@ func (r *runner) observation(actions []action, x extract.Result, length bool) []
 	}
 	if x.Has(extract.Unfinished) || length {
 		remarks = append(remarks, "Your reply was cut at its limit, and its unfinished end was not run.")
+	}
+	if n := len(x.Blocks); n > maxBlocks && r.state.run.Dialect == dialectText {
+		remarks = append(remarks, fmt.Sprintf("Your reply had %d pieces of code. Only the first %d were looked at.", n, maxBlocks))
+	}
+	if n := r.state.reply.MoreCalls; n > 0 {
+		remarks = append(remarks, fmt.Sprintf("Your reply had %d calls. Only the first %d were looked at.", len(r.state.reply.Calls)+n, len(r.state.reply.Calls)))
 	}
 	limits, run := r.state.req.Limits, r.state.run
 	if left := limits.MaxTurns - run.Turns; left <= 2 && left > 0 {

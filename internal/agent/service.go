@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -35,8 +36,10 @@ import (
 
 // Sandboxes makes and ends sandboxes. It is sandbox.Manager.
 type Sandboxes interface {
+	Check(ctx context.Context, owner string, req api.CreateSandboxRequest) error
 	Create(ctx context.Context, owner string, req api.CreateSandboxRequest) (api.SandboxInfo, error)
 	Get(ctx context.Context, owner, id string) (api.SandboxInfo, error)
+	Network(ctx context.Context, owner, id string) (api.NetworkInfo, error)
 	Kill(ctx context.Context, owner, id string) error
 	Snapshot(ctx context.Context, owner, id string, req api.SnapshotRequest) (api.Snapshot, error)
 }
@@ -68,14 +71,15 @@ type Config struct {
 	Sandboxes Sandboxes
 	Kernels   Kernels
 	Files     Files
+	Folders   Folders
 	Models    Models
 	Model     string // when a request names none
 	Secrets   []string
 	Logger    *slog.Logger
 	Now       func() time.Time
 	MostRuns  int           // of a workspace at once; default 32
+	MostHeld  int64         // bytes of memory that all runs together may hold; default 512 MB
 	KeepFor   time.Duration // transcripts of runs that ended; default 30 days
-	CopyAfter time.Duration // of waiting for the model, the context is copied as a checkpoint; default 100 ms
 }
 
 const (
@@ -107,6 +111,18 @@ type live struct {
 	hub    *hub
 	cancel context.CancelCauseFunc
 	done   chan struct{}
+	held   atomic.Int64 // bytes of memory, about
+}
+
+// Held tells how many runs are worked on, and how many bytes of memory they hold,
+// about.
+func (s *Service) Held() (runs int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.live {
+		bytes += l.held.Load()
+	}
+	return len(s.live), bytes
 }
 
 // New makes a Service. Resume goes on with what an earlier one left.
@@ -120,8 +136,8 @@ func New(cfg Config) *Service {
 	if cfg.MostRuns == 0 {
 		cfg.MostRuns = 32
 	}
-	if cfg.CopyAfter == 0 {
-		cfg.CopyAfter = 100 * time.Millisecond
+	if cfg.MostHeld == 0 {
+		cfg.MostHeld = 512 << 20
 	}
 	if cfg.KeepFor == 0 {
 		cfg.KeepFor = 30 * 24 * time.Hour
@@ -143,6 +159,11 @@ func (s *Service) Close() {
 // Start begins a run. key is the caller's key for the model's provider, "" for
 // the server's own; it is kept in memory alone.
 func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest, key string) (api.AgentRun, error) {
+	if req.ReplayOf != "" {
+		if err := s.replaying(owner, &req); err != nil {
+			return api.AgentRun{}, err
+		}
+	}
 	if req.Model == "" {
 		req.Model = s.cfg.Model
 	}
@@ -151,27 +172,28 @@ func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest,
 	}
 	run := api.AgentRun{
 		ID: newID(), Workspace: owner, Task: req.Task, Model: req.Model, Dialect: req.Dialect, Prompt: PromptVersion, Status: api.AgentRunning,
-		Metadata: req.Metadata, OwnKey: key != "", CreatedAt: s.cfg.Now().UTC(),
+		Metadata: req.Metadata, OwnKey: key != "", ReplayOf: req.ReplayOf, CreatedAt: s.cfg.Now().UTC(),
 	}
-	redact := s.redact.with(key)
+	secrets := req.Secrets
+	req.Secrets = withoutValues(secrets)
+	redact := s.redact.with(key).with(valuesOf(secrets)...)
 	t, _, err := openTranscript(s.dir(run.ID), redact)
 	if err != nil {
-		return run, err
+		return run, errors.Join(err, os.RemoveAll(s.dir(run.ID)))
 	}
+	undo := func(err error) error { return errors.Join(err, t.close(), os.RemoveAll(t.dir)) }
 	if err := s.keepFiles(run.ID, req.Files); err != nil {
-		t.close()
-		return run, err
+		return run, undo(err)
 	}
 	for i, f := range req.Files {
 		req.Files[i] = api.AgentFile{Path: f.Path}
 	}
-	r := &runner{s: s, log: s.cfg.Logger.With("agent", run.ID), hub: newHub(nil), t: t, key: key}
+	r := &runner{s: s, log: s.cfg.Logger.With("agent", run.ID), hub: newHub(nil), t: t, key: key, secrets: secrets}
 	if err := r.put(api.AgentEvent{Type: api.AgentEventStarted, Run: &run, Request: &req}); err != nil {
-		t.close()
-		return run, err
+		return run, undo(err)
 	}
-	if err := s.begin(r); err != nil {
-		return run, err
+	if err := s.begin(r, false); err != nil {
+		return run, undo(err)
 	}
 	return run, nil
 }
@@ -200,7 +222,7 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 	if !slices.Contains([]string{keepKill, keepKeep, keepSnapshot}, req.Keep) {
 		return fault.InvalidField("keep", "keep must be kill, keep or snapshot, not %.40q", req.Keep)
 	}
-	if req.Template == "" {
+	if req.SandboxID == "" && req.FromSnapshot == "" && req.Template == "" {
 		req.Template = "code-interpreter"
 	}
 	for i, f := range req.Files {
@@ -219,25 +241,31 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 	if req.Model == "" {
 		return fault.InvalidField("model", "no model is named, and the server has none of its own").WithHint("give model as PROVIDER:NAME, or set agent_model on the server")
 	}
-	if _, _, err := s.cfg.Models.Open(req.Model, req.BaseURL, key); err != nil {
-		return err
-	}
-	if req.SandboxID != "" {
-		if _, err := s.cfg.Sandboxes.Get(ctx, owner, req.SandboxID); err != nil {
+	if req.ReplayOf == "" {
+		if _, _, err := s.cfg.Models.Open(req.Model, req.BaseURL, key); err != nil {
 			return err
 		}
 	}
-	return nil
+	if req.SandboxID == "" {
+		return s.checkNew(ctx, owner, req)
+	}
+	if field := ofNew(req); field != "" {
+		return fault.InvalidField(field, "%s is for a new sandbox, and sandbox_id names one that is there", field).WithHint("leave one of them out")
+	}
+	_, err := s.cfg.Sandboxes.Get(ctx, owner, req.SandboxID)
+	return err
 }
 
-// begin works on a run in the background.
-func (s *Service) begin(r *runner) error {
+// begin works on a run in the background, unless there are too many. One that
+// goes on has its place.
+func (s *Service) begin(r *runner, goesOn bool) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	l := &live{owner: r.state.run.Workspace, hub: r.hub, cancel: cancel, done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	n, held := 0, int64(0)
 	for _, other := range s.live {
+		held += other.held.Load()
 		if other.owner == l.owner {
 			n++
 		}
@@ -246,21 +274,26 @@ func (s *Service) begin(r *runner) error {
 	switch {
 	case s.ended:
 		err = fault.New(api.CodeNoCapacity, "the server is stopping")
+	case goesOn:
+	case held >= s.cfg.MostHeld:
+		err = fault.New(api.CodeNoCapacity, "the agents that run hold %d MB of the server's memory, and may hold %d", held>>20, s.cfg.MostHeld>>20).
+			WithHint("wait for one to end, cancel one, or raise agents_memory_mb").After(10 * time.Second)
 	case n >= s.cfg.MostRuns:
 		err = fault.New(api.CodeRateLimited, "%d agents of this workspace run already, which is the most", n).WithHint("wait for one to end, or cancel one").After(10 * time.Second)
 	}
 	if err != nil {
 		cancel(nil)
-		r.t.close()
-		return errors.Join(err, os.RemoveAll(r.t.dir))
+		return err
 	}
+	r.live = l
+	r.weigh()
 	s.live[r.state.run.ID] = l
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
 		defer close(l.done)
 		defer cancel(nil)
-		if err := r.work(ctx); err != nil && !errors.Is(err, errStopping) {
+		if err := r.survive(ctx); err != nil && !errors.Is(err, errStopping) {
 			r.log.Error("an agent's run cannot be written down", "error", err)
 		}
 		if err := r.t.close(); err != nil {
@@ -308,7 +341,10 @@ func (s *Service) resume(id string) error {
 		t.close()
 		return err
 	}
-	return s.begin(r)
+	if err := s.begin(r, true); err != nil {
+		return errors.Join(err, t.close())
+	}
+	return nil
 }
 
 // Get describes a run.
@@ -379,8 +415,9 @@ func (s *Service) List(ctx context.Context, owner string, limit int) ([]api.Agen
 		if errors.Is(err, fault.NotFound) {
 			continue
 		}
-		if err != nil {
-			return nil, err
+		if err != nil { // of one that is broken; the others are there
+			s.cfg.Logger.Warn("a transcript cannot be read", "agent", id, "error", err)
+			continue
 		}
 		out = append(out, run)
 	}
@@ -504,7 +541,10 @@ func (s *Service) keepFiles(id string, files []api.AgentFile) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.dir(id), filesName), raw, 0o600)
+	if err := os.WriteFile(filepath.Join(s.dir(id), filesName), raw, 0o600); err != nil {
+		return full(err, "keeping the files of a run")
+	}
+	return nil
 }
 
 // files gives them back, in the order of the request.

@@ -23,7 +23,9 @@ type state struct {
 
 	starts      map[int]int // turn to the number of messages before its reply
 	checkpoints []checkpoint
+	dropped     []string // contexts that nothing is set back to any more, and which may still be open
 	steps       []step
+	room        int // tokens that the reply may have
 	silent      int // replies in a row that nothing could be done with
 
 	// Of the turn in progress.
@@ -48,13 +50,13 @@ type said struct {
 	turn    int
 }
 
-// checkpoint is a copy of the context, with the variables before a turn.
+// checkpoint is the state before a turn: a copy of the context with its
+// variables, and the files of that time where they are few.
 type checkpoint struct {
 	turn    int
 	context string
+	files   bool
 }
-
-const maxCheckpoints = 8
 
 func (s *state) fold(e api.AgentEvent) {
 	switch e.Type {
@@ -64,9 +66,14 @@ func (s *state) fold(e api.AgentEvent) {
 	case api.AgentEventResumed:
 		s.away += e.Time.Sub(s.last)
 	case api.AgentEventSandbox:
-		s.run.SandboxID, s.context = e.SandboxID, e.ContextID
+		s.run.SandboxID, s.context, s.run.ContextID = e.SandboxID, e.ContextID, e.ContextID
 	case api.AgentEventPrompt:
 		s.system = e.Text
+	case api.AgentEventAsked:
+		s.room = e.Asked.ReplyTokens
+		if s.room == 0 { // of an earlier version
+			s.room = s.req.Limits.ReplyTokens
+		}
 	case api.AgentEventReply:
 		s.replied(e)
 	case api.AgentEventFound:
@@ -80,7 +87,7 @@ func (s *state) fold(e api.AgentEvent) {
 	case api.AgentEventMessage:
 		s.told(e)
 	case api.AgentEventCheckpoint:
-		s.checkpoints = append(s.checkpoints, checkpoint{e.Turn, e.ContextID})
+		s.checkpoints = append(s.checkpoints, checkpoint{e.Turn, e.ContextID, e.Checkpoint != nil && e.Checkpoint.Files})
 	case api.AgentEventRewound:
 		s.rewound(e)
 	case api.AgentEventEnded:
@@ -137,6 +144,8 @@ func (s *state) told(e api.AgentEvent) {
 		}
 		st.action, st.outcome = digest(codes...), digest(outcomes...)
 		s.steps = append(s.steps, st)
+		since := mayHaveBegun(s.steps)
+		s.keepCheckpoints(func(c checkpoint) bool { return c.turn >= since })
 	}
 	if e.Note == noteNoReply {
 		s.silent++
@@ -145,6 +154,18 @@ func (s *state) told(e api.AgentEvent) {
 	}
 	s.say(e.Messages, e.Turn)
 	s.reply, s.found, s.cells, s.outcomes = nil, false, nil, nil
+}
+
+// called tells whether a call of the conversation has that id.
+func (s *state) called(id string) bool {
+	for _, m := range s.said {
+		for _, c := range m.calls {
+			if c.ID == id {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // began gives the cell of the turn in progress with that number, nil when it
@@ -170,13 +191,35 @@ func (s *state) rewound(e api.AgentEvent) {
 		s.said = s.said[:at]
 	}
 	if e.ContextID != "" {
-		s.context, s.survived = e.ContextID, true
+		s.dropped = append(s.dropped, s.context)
+		s.checkpoints = slices.DeleteFunc(s.checkpoints, func(c checkpoint) bool { return c.context == e.ContextID })
+		s.context, s.run.ContextID, s.survived = e.ContextID, e.ContextID, true
 	}
-	s.checkpoints = slices.DeleteFunc(s.checkpoints, func(c checkpoint) bool { return c.turn >= to })
+	s.keepCheckpoints(func(checkpoint) bool { return false }) // no circle has begun yet
 	s.steps = nil
 	s.run.Rewinds++
 	s.reply, s.found, s.cells, s.outcomes = nil, false, nil, nil
 	s.say(e.Messages, e.Turn)
+}
+
+// keepCheckpoints drops all others.
+func (s *state) keepCheckpoints(keep func(checkpoint) bool) {
+	s.checkpoints = slices.DeleteFunc(s.checkpoints, func(c checkpoint) bool {
+		if keep(c) {
+			return false
+		}
+		s.dropped = append(s.dropped, c.context)
+		return true
+	})
+}
+
+// before gives the checkpoint of the state before a turn.
+func (s *state) before(turn int) (checkpoint, bool) {
+	i := slices.IndexFunc(s.checkpoints, func(c checkpoint) bool { return c.turn == turn })
+	if i < 0 {
+		return checkpoint{}, false
+	}
+	return s.checkpoints[i], true
 }
 
 // elapsed is how long the run has taken, without the time in which no daemon

@@ -7,18 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 const (
 	transcriptName = "transcript.jsonl"
 	figuresDir     = "figures"
-	maxEntry       = 64 << 20
 )
 
 // transcript is the file of one run: a line an entry, written as things happen
@@ -27,6 +31,7 @@ type transcript struct {
 	dir    string
 	file   *os.File
 	redact *redactor
+	size   int64 // of what is whole
 }
 
 // openTranscript opens a run's transcript for writing and gives what is in it.
@@ -47,7 +52,11 @@ func openTranscript(dir string, redact *redactor) (*transcript, []api.AgentEvent
 		f.Close()
 		return nil, nil, fmt.Errorf("reading the transcript %s: %w", dir, err)
 	}
-	return &transcript{dir: dir, file: f, redact: redact}, entries, nil
+	if err := keepReserve(dir); err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return &transcript{dir: dir, file: f, redact: redact, size: whole}, entries, nil
 }
 
 // readTranscript gives the entries of a run that nobody may be writing.
@@ -102,8 +111,32 @@ func readEntries(f io.Reader) (entries []api.AgentEvent, whole int64, err error)
 			}
 			return nil, 0, fmt.Errorf("entry %d: %w", len(entries)+1, err)
 		}
+		if what := lacks(e); what != "" {
+			return nil, 0, fmt.Errorf("entry %d (%s) has no %s", len(entries)+1, e.Type, what)
+		}
 		entries, whole = append(entries, e), whole+int64(len(raw))
 	}
+}
+
+// lacks names what an entry of its type has and this one does not.
+func lacks(e api.AgentEvent) string {
+	switch {
+	case e.Type == api.AgentEventStarted && e.Request == nil:
+		return "request"
+	case (e.Type == api.AgentEventStarted || e.Type == api.AgentEventEnded) && e.Run == nil:
+		return "run"
+	case e.Type == api.AgentEventAsked && e.Asked == nil:
+		return "asked"
+	case e.Type == api.AgentEventReply && e.Reply == nil:
+		return "reply"
+	case e.Type == api.AgentEventCell && e.Cell == nil:
+		return "cell"
+	case e.Type == api.AgentEventOutcome && e.Outcome == nil:
+		return "outcome"
+	case e.Type == api.AgentEventRewound && e.Rewound == nil:
+		return "rewound"
+	}
+	return ""
 }
 
 // append writes an entry and gives it as it was written, without secrets.
@@ -122,10 +155,42 @@ func (t *transcript) append(e api.AgentEvent) (api.AgentEvent, error) {
 		}
 	}
 	if _, err := t.file.Write(raw); err != nil {
-		return e, fmt.Errorf("writing a transcript: %w", err)
+		if terr := t.file.Truncate(t.size); terr != nil { // what follows would not be read behind half an entry
+			err = errors.Join(err, terr)
+		}
+		return e, full(err, "writing a transcript")
 	}
+	t.size += int64(len(raw))
 	return e, nil
 }
+
+// full tells a full disk from other troubles.
+func full(err error, doing string) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fault.Wrap(err, api.CodeNoSpace, "the server's disk is full, and what an agent does cannot be written down any more").WithHint("the operator has to make room")
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// reserveName is a file that is there to be removed: when the disk is full, the
+// end of a run still has room.
+const (
+	reserveName  = "reserve"
+	reserveBytes = 64 << 10
+)
+
+func keepReserve(dir string) error {
+	name := filepath.Join(dir, reserveName)
+	if info, err := os.Stat(name); err == nil && info.Size() == reserveBytes {
+		return nil
+	}
+	if err := os.WriteFile(name, make([]byte, reserveBytes), 0o600); err != nil {
+		return full(err, "reserving room for the end of a transcript")
+	}
+	return nil
+}
+
+func (t *transcript) useReserve() error { return os.Remove(filepath.Join(t.dir, reserveName)) }
 
 // sync makes what was written survive the machine, not only the daemon.
 func (t *transcript) sync() error { return t.file.Sync() }
@@ -134,7 +199,10 @@ func (t *transcript) close() error { return t.file.Close() }
 
 // figure keeps a picture beside the transcript.
 func (t *transcript) figure(name string, data []byte) error {
-	return os.WriteFile(filepath.Join(t.dir, figuresDir, name), data, 0o600)
+	if err := os.WriteFile(filepath.Join(t.dir, figuresDir, name), data, 0o600); err != nil {
+		return full(err, "keeping a figure")
+	}
+	return nil
 }
 
 func readFigure(dir, name string) ([]byte, error) {
@@ -160,17 +228,36 @@ func (r *redactor) with(secrets ...string) *redactor {
 	}
 	for _, s := range secrets {
 		if len(s) >= 8 {
-			out.known = append(out.known, s)
+			out.known = append(out.known, forms(s)...)
 		}
 	}
 	return out
 }
 
+// forms are how a secret is found again: as it is, and as others quote it.
+func forms(secret string) []string {
+	html, _ := json.Marshal(secret) // a string always can be
+	out := []string{secret}
+	for _, f := range []string{quoted(secret), string(html[1 : len(html)-1]), url.QueryEscape(secret), url.PathEscape(secret)} {
+		if !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// quoted is a text as it stands in an entry, without the marks around it.
+func quoted(text string) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(text) // a string always can be
+	return strings.TrimSuffix(strings.TrimSpace(b.String())[1:], `"`)
+}
+
 func (r *redactor) bytes(raw []byte) []byte {
 	for _, s := range r.known {
-		quoted, _ := json.Marshal(s) // a string always is
-		inside := strings.Trim(string(quoted), `"`)
-		raw = bytes.ReplaceAll(raw, []byte(inside), []byte(redacted))
+		raw = bytes.ReplaceAll(raw, []byte(quoted(s)), []byte(redacted))
 	}
 	return secretForms.ReplaceAll(raw, []byte(redacted))
 }

@@ -4,9 +4,9 @@ type agentCmd struct {
 	Run    agentRunCmd    `cmd:"" help:"Have a model do a task by writing Python, and print its answer."`
 	Ls     agentLsCmd     `cmd:"" help:"List runs, the newest first."`
 	Show   agentShowCmd   `cmd:"" help:"Show a run: what was said, run, and seen."`
+	Replay agentReplayCmd `cmd:"" help:"Run the cells of a run again in a new sandbox, and show where what they print differs."`
 	Cancel agentCancelCmd `cmd:"" help:"End runs."`
 	Rm     agentRmCmd     `cmd:"" help:"Remove runs that have ended, and their transcripts."`
-	Replay agentReplayCmd `cmd:"" help:"Do again what a run did, in a fresh sandbox, and say what came out otherwise."`
 	Script agentScriptCmd `cmd:"" help:"Serve a scripted model on loopback, to try agents without a real one."`
 }
 

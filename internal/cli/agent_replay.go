@@ -1,176 +1,148 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"path"
-	"slices"
-	"time"
+	"strings"
 
 	"github.com/pandastack/pandastack/api"
-	"github.com/pandastack/pandastack/internal/llm/scripted"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
 
 type agentReplayCmd struct {
-	ID   string   `arg:"" help:"Id of the run."`
-	File []string `help:"Files that the run was given; what was in them is not in its transcript." placeholder:"FILE"`
+	ID     string            `arg:"" help:"Id of the run."`
+	Keep   string            `help:"What becomes of the sandbox at the end." enum:"kill,keep,snapshot" default:"kill"`
+	Secret map[string]string `help:"For a run that had secrets by value: add one that the server keeps to requests for a host, as HOST=NAME." placeholder:"HOST=NAME"`
 }
 
-func (c *agentReplayCmd) Help() string {
-	return "What the model said is taken from the transcript: no model is asked, and nothing is paid. Its replies are served on loopback, so this is for the server's own machine, and needs an admin key. " +
-		"The exit code is 0 when the same came of every cell."
+// replayedCell is a cell of a run beside the same cell run again.
+type replayedCell struct {
+	Turn   int    `json:"turn"`
+	Index  int    `json:"index"`
+	Same   bool   `json:"same"`
+	Before string `json:"before"` // what the model was shown
+	After  string `json:"after"`
 }
 
-// replayed is a cell, then and now.
-type replayed struct {
-	Turn  int    `json:"turn"`
-	Index int    `json:"index"`
-	Same  bool   `json:"same"`
-	Then  string `json:"then"` // as the model was shown it
-	Now   string `json:"now"`
-}
-
-// replay is the answer to programs.
-type replay struct {
-	Run   api.AgentRun `json:"run"` // the new one
-	Cells []replayed   `json:"cells"`
-}
-
+// Run runs the cells of a run again and says where what they show differs.
 func (c *agentReplayCmd) Run(a *app) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	old, err := client.GetAgent(a.ctx, c.ID)
+	first, err := client.GetAgent(a.ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	transcript, err := old.Transcript(a.ctx)
+	before, err := first.Transcript(a.ctx)
 	if err != nil {
 		return err
 	}
-	url, stop, err := playBack(transcript)
+	again, err := client.StartAgent(a.ctx, pandastack.AgentOptions{AgentRequest: api.AgentRequest{
+		ReplayOf: c.ID, Keep: c.Keep, Secrets: opening{Secret: c.Secret}.secrets(),
+	}})
 	if err != nil {
 		return err
 	}
-	defer stop()
-	var now []api.AgentEvent
-	req, err := c.again(transcript, url)
+	if err := follow(a, again, nil); err != nil {
+		return err
+	}
+	after, err := again.Transcript(a.ctx)
 	if err != nil {
 		return err
 	}
-	run, err := a.agent(pandastack.AgentOptions{AgentRequest: req}, func(e api.AgentEvent) { now = append(now, e) })
-	if err != nil {
-		return err
-	}
-	cells := compared(outcomes(transcript), outcomes(now))
-	if a.flags.JSON {
-		if err := a.json(replay{run.Info, cells}); err != nil {
-			return err
-		}
-	}
-	differ := 0
+	cells := besides(before, after)
+	same := 0
 	for _, cell := range cells {
-		words := "the same"
-		if !cell.Same {
-			words = "otherwise"
-			differ++
-		}
-		if a.flags.JSON || a.flags.Quiet && cell.Same {
-			continue
-		}
-		fmt.Fprintf(a.Out, "turn %d, cell %d: %s\n", cell.Turn, cell.Index, words)
-		if !cell.Same {
-			fmt.Fprintf(a.Out, "--- then\n%s\n--- now\n%s\n", text(cell.Then), text(cell.Now))
+		if cell.Same {
+			same++
 		}
 	}
-	if differ > 0 {
-		a.say("%d of %d cells came out otherwise", differ, len(cells))
+	if a.flags.JSON {
+		err = a.json(map[string]any{"run": again.Info, "cells": cells, "same": same == len(cells)})
+	} else {
+		err = showReplay(a, again.ID, cells, same)
+	}
+	if err == nil && same != len(cells) {
 		return failed(exitFailed)
 	}
-	a.say("the same came of all %d cells", len(cells))
-	return nil
+	return err
 }
 
-// playBack serves the model's replies of a transcript on loopback.
-func playBack(transcript []api.AgentEvent) (url string, stop func(), err error) {
-	var lines bytes.Buffer
-	enc := json.NewEncoder(&lines)
-	for _, e := range transcript {
-		if err := enc.Encode(e); err != nil {
-			return "", nil, err
+func showReplay(a *app, id string, cells []replayedCell, same int) error {
+	for _, cell := range cells {
+		verdict := "the same"
+		if !cell.Same {
+			verdict = "differs"
+		}
+		fmt.Fprintf(a.Out, "turn %d, cell %d: %s\n", cell.Turn, cell.Index, verdict)
+		if !cell.Same {
+			for _, l := range difference(strings.Split(cell.Before, "\n"), strings.Split(cell.After, "\n")) {
+				fmt.Fprintln(a.Out, text(l))
+			}
 		}
 	}
-	script, err := scripted.Recorded(&lines)
-	if err != nil {
-		return "", nil, err
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	srv := &http.Server{Handler: &scripted.Server{Script: script}, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	return "http://" + ln.Addr().String() + "/v1", func() { _ = errors.Join(srv.Close(), <-served) }, nil
+	_, err := fmt.Fprintf(a.Out, "%d of %d cells show the same, times aside; the replay is %s\n", same, len(cells), id)
+	return err
 }
 
-// again asks for the same as a run did, of what was recorded. A sandbox of its
-// caller's may not be as it was: a new one takes its place.
-func (c *agentReplayCmd) again(transcript []api.AgentEvent, url string) (req api.AgentRequest, err error) {
-	for _, e := range transcript {
-		if e.Type == api.AgentEventStarted && e.Request != nil {
-			req = *e.Request
+// besides pairs the outcomes of two runs by turn and number. Digests do not see
+// times, addresses and the like.
+func besides(before, after []api.AgentEvent) []replayedCell {
+	type at struct{ turn, index int }
+	again := map[at]*api.AgentOutcome{}
+	for _, e := range after {
+		if e.Type == api.AgentEventOutcome {
+			again[at{e.Turn, e.Outcome.Index}] = e.Outcome
 		}
 	}
-	req.Model, req.BaseURL, req.SandboxID, req.Keep = "openai:recorded", url, "", ""
-	given, err := (&agentRunCmd{File: c.File}).files()
-	if err != nil {
-		return req, err
-	}
-	for _, f := range req.Files {
-		if !slices.ContainsFunc(given, func(g api.AgentFile) bool { return g.Path == path.Base(f.Path) }) {
-			return req, usageError{fmt.Errorf("the run was given %s: name it with --file", f.Path)}
+	out := []replayedCell{}
+	for _, e := range before {
+		if e.Type != api.AgentEventOutcome {
+			continue
 		}
+		cell := replayedCell{Turn: e.Turn, Index: e.Outcome.Index, Before: e.Outcome.Text}
+		if o := again[at{e.Turn, e.Outcome.Index}]; o != nil {
+			cell.After = o.Text
+			cell.Same = o.Digest == e.Outcome.Digest && len(o.Figures) == len(e.Outcome.Figures)
+		} else {
+			cell.After = "(it did not run)"
+		}
+		out = append(out, cell)
 	}
-	req.Files = given
-	return req, nil
+	return out
 }
 
-// placed is the outcome of a cell, and where it was.
-type placed struct {
-	turn int
-	api.AgentOutcome
-}
+// mostCompared bounds the lines that are compared one with another.
+const mostCompared = 2000
 
-func outcomes(events []api.AgentEvent) (all []placed) {
-	for _, e := range events {
-		if e.Outcome != nil {
-			all = append(all, placed{e.Turn, *e.Outcome})
+// difference shows two texts with - and + before the lines that only one has.
+func difference(a, b []string) []string {
+	a, b = a[:min(len(a), mostCompared)], b[:min(len(b), mostCompared)]
+	longest := make([][]int, len(a)+1) // of what the rests have in common
+	for i := range longest {
+		longest[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if longest[i][j] = max(longest[i+1][j], longest[i][j+1]); a[i] == b[j] {
+				longest[i][j] = longest[i+1][j+1] + 1
+			}
 		}
 	}
-	return all
-}
-
-// compared holds cells against each other, in the order in which they ran.
-func compared(then, now []placed) []replayed {
-	cells := []replayed{}
-	for i := range max(len(then), len(now)) {
-		var c replayed
-		var one, other string
-		if i < len(then) {
-			c.Turn, c.Index, c.Then, one = then[i].turn, then[i].Index, then[i].Text, then[i].Digest
+	var out []string
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			out = append(out, "  "+a[i])
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && longest[i+1][j] >= longest[i][j+1]:
+			out = append(out, "- "+a[i])
+			i++
+		default:
+			out = append(out, "+ "+b[j])
+			j++
 		}
-		if i < len(now) {
-			c.Turn, c.Index, c.Now, other = now[i].turn, now[i].Index, now[i].Text, now[i].Digest
-		}
-		c.Same = one == other
-		cells = append(cells, c)
 	}
-	return cells
+	return out
 }

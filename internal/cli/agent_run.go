@@ -15,15 +15,19 @@ import (
 )
 
 type agentRunCmd struct {
-	Task         string            `arg:"" help:"What is to be done."`
-	Model        string            `help:"Model, as PROVIDER:NAME; the server's own when left out." placeholder:"PROVIDER:NAME"`
-	BaseURL      string            `name:"base-url" help:"Where the model is, when elsewhere than the server has it. Needs an admin key." placeholder:"URL"`
-	ModelKey     string            `name:"model-key" help:"Key for the model's provider; the server does not store it." env:"PANDASTACK_MODEL_KEY" placeholder:"KEY"`
-	Dialect      string            `help:"How the model writes code: in fences (text), or as calls (tool)." enum:"text,tool" default:"text"`
-	File         []string          `help:"Files that are put into /workspace." placeholder:"FILE"`
-	Instructions string            `help:"Added to the system prompt." placeholder:"TEXT"`
-	Sandbox      string            `help:"Work in this sandbox, which is kept." placeholder:"ID"`
-	Template     string            `help:"Template of a new sandbox." placeholder:"NAME"`
+	Task         string   `arg:"" help:"What is to be done."`
+	Model        string   `help:"Model, as PROVIDER:NAME; the server's own when left out." placeholder:"PROVIDER:NAME"`
+	BaseURL      string   `name:"base-url" help:"Where the model is, when elsewhere than the server has it. Needs an admin key." placeholder:"URL"`
+	ModelKey     string   `name:"model-key" help:"Key for the model's provider; the server does not store it." env:"PANDASTACK_MODEL_KEY" placeholder:"KEY"`
+	Dialect      string   `help:"How the model writes code: in fences (text), or as calls (tool)." enum:"text,tool" default:"text"`
+	File         []string `help:"Files that are put into /workspace." placeholder:"FILE"`
+	Instructions string   `help:"Added to the system prompt." placeholder:"TEXT"`
+	Sandbox      string   `help:"Work in this sandbox, which is kept." placeholder:"ID"`
+	Template     string   `help:"Template of a new sandbox, as all down to --secret." placeholder:"NAME"`
+	From         string   `name:"from-snapshot" help:"Snapshot to make it from, instead of a template." placeholder:"ID"`
+	newLimits    `embed:""`
+	Env          map[string]string `help:"Environment of its code, as NAME=VALUE." placeholder:"NAME=VALUE"`
+	opening      `embed:""`
 	Keep         string            `help:"What becomes of a new sandbox at the end." enum:"kill,keep,snapshot" default:"kill"`
 	NoVision     bool              `name:"no-vision" help:"The model cannot see: figures are told in words."`
 	MaxTurns     int               `name:"max-turns" help:"Replies of the model." placeholder:"N"`
@@ -38,8 +42,8 @@ type agentRunCmd struct {
 
 func (c *agentRunCmd) options() (pandastack.AgentOptions, error) {
 	o := pandastack.AgentOptions{ModelKey: c.ModelKey, AgentRequest: api.AgentRequest{
-		Task: c.Task, Model: c.Model, BaseURL: c.BaseURL, Dialect: c.Dialect, Instructions: c.Instructions, SandboxID: c.Sandbox, Template: c.Template,
-		Metadata: c.Metadata,
+		Task: c.Task, Model: c.Model, BaseURL: c.BaseURL, Dialect: c.Dialect, Instructions: c.Instructions, SandboxID: c.Sandbox, Template: c.Template, FromSnapshot: c.From,
+		CPU: c.CPU, MemoryMB: c.Memory, DiskMB: c.Disk, PIDs: c.PIDs, Envs: c.Env, Network: c.network(), Secrets: c.secrets(), Metadata: c.Metadata,
 		Limits: api.AgentLimits{
 			MaxTurns: c.MaxTurns, MaxCells: c.MaxCells, MaxSeconds: c.MaxTime.Seconds(), MaxTokens: c.MaxTokens, MaxCostUSD: c.MaxCost, CellSeconds: c.CellTime.Seconds(),
 		},
@@ -90,7 +94,7 @@ func (c *agentRunCmd) Run(a *app) error {
 }
 
 // agent starts a run and shows it until it has ended; heard gets each event, if
-// it is not nil. Interrupted, it ends the run: nobody waits for the answer.
+// it is not nil.
 func (a *app) agent(o pandastack.AgentOptions, heard func(api.AgentEvent)) (*pandastack.AgentRun, error) {
 	client, err := a.client()
 	if err != nil {
@@ -101,21 +105,30 @@ func (a *app) agent(o pandastack.AgentOptions, heard func(api.AgentEvent)) (*pan
 	if err != nil {
 		return nil, err
 	}
+	if err := follow(a, run, heard); err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+// follow shows a run until it has ended. Interrupted, it ends the run: nobody
+// waits for the answer any more.
+func follow(a *app, run *pandastack.AgentRun, heard func(api.AgentEvent)) error {
 	a.say("%s", run.ID)
 	p := agentProgress{a: a}
 	for e, err := range run.Events(a.ctx, 0) {
 		if a.ctx.Err() != nil {
-			return nil, errors.Join(a.ctx.Err(), a.undo(run.Cancel))
+			return errors.Join(a.ctx.Err(), a.undo(run.Cancel))
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		p.show(e)
 		if heard != nil {
 			heard(e)
 		}
 	}
-	return run, nil
+	return nil
 }
 
 // outcome prints the answer, or why there is none; shown is what programs get.

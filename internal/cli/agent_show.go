@@ -12,10 +12,14 @@ import (
 
 type agentShowCmd struct {
 	ID     string `arg:"" help:"Id of the run."`
-	Format string `help:"text, markdown, notebook (for Jupyter), or jsonl: the transcript itself." enum:"text,markdown,notebook,jsonl" default:"text"`
+	Format string `help:"text, markdown, html (one page, pictures and all), notebook (for Jupyter), or jsonl: the transcript itself." enum:"text,markdown,html,notebook,jsonl" default:"text"`
+	HTML   bool   `name:"html" help:"The same as --format html."`
 }
 
 func (c *agentShowCmd) Run(a *app) error {
+	if c.HTML {
+		c.Format = "html"
+	}
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -41,6 +45,8 @@ func (c *agentShowCmd) Run(a *app) error {
 			}
 		}
 		return nil
+	case "html":
+		return c.page(a, run, events)
 	case "notebook":
 		return c.notebook(a, run, events)
 	}

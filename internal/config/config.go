@@ -76,6 +76,7 @@ type Config struct {
 	ModelURLs                []string
 	ModelRate                int
 	MaxAgents                int
+	AgentsMemoryMB           int
 	AgentsKeep               time.Duration
 	NetworkPolicies          string // a JSON object of policies by name
 	NetworkLogMB             int
@@ -147,6 +148,7 @@ func (c *Config) settings() []setting {
 		{"model_base_urls", list(&c.ModelURLs), "Base URLs of models that callers without the scope admin may name, comma separated. Without them only admins may have this machine call an address of their choice."},
 		{"model_rate", number(&c.ModelRate), "Requests a minute to the server's own providers, all agents together; 0: any number."},
 		{"max_agents", number(&c.MaxAgents), "Agents that one workspace may have running at once."},
+		{"agents_memory_mb", number(&c.AgentsMemoryMB), "Memory that all running agents together may hold of the server's, in MB: their transcripts, and the figures that models are shown. Beyond it none is started."},
 		{"agents_keep", duration(&c.AgentsKeep), "How long the transcripts of agents that ended are kept."},
 	}
 }
@@ -154,36 +156,36 @@ func (c *Config) settings() []setting {
 // defaults gives the settings before anything was read.
 func defaults(env Env) Config {
 	return Config{
-		Listen:        "127.0.0.1:8080",
-		DataDir:       defaultDataDir(env),
-		LogFormat:     "auto",
-		LogLevel:      "info",
-		Driver:        "gvisor",
-		Network:       true,
-		DefaultTTL:    5 * time.Minute,
-		MaxTTL:        24 * time.Hour,
-		MaxSandboxes:  500,
-		MaxPIDs:       32768,
-		RateLimit:     1000,
-		RateBurst:     2000,
-		MemoryReserve: 512,
-		DiskReserve:   512,
-		CPUOver:       100,
-		MemoryOver:    20,
-		DiskOver:      20,
-		OutputMemory:  512,
-		PoolTemplates: []string{"code-interpreter"},
-		PoolReady:     2,
-		PoolPrepared:  2,
-		RequestDrain:  5 * time.Second,
-		HibernatedFor: 30 * 24 * time.Hour,
-		StopHibernate: 10 * time.Second,
-		EventsMaxAge:  7 * 24 * time.Hour,
-		EventsKeep:    10_000,
-		MaxAgents:     32,
-		AgentsKeep:    30 * 24 * time.Hour,
-		NetworkLogMB:  64,
-
+		Listen:          "127.0.0.1:8080",
+		DataDir:         defaultDataDir(env),
+		LogFormat:       "auto",
+		LogLevel:        "info",
+		Driver:          "gvisor",
+		Network:         true,
+		DefaultTTL:      5 * time.Minute,
+		MaxTTL:          24 * time.Hour,
+		MaxSandboxes:    500,
+		MaxPIDs:         32768,
+		RateLimit:       1000,
+		RateBurst:       2000,
+		MemoryReserve:   512,
+		DiskReserve:     512,
+		CPUOver:         100,
+		MemoryOver:      20,
+		DiskOver:        20,
+		OutputMemory:    512,
+		PoolTemplates:   []string{"code-interpreter"},
+		PoolReady:       2,
+		PoolPrepared:    2,
+		RequestDrain:    5 * time.Second,
+		HibernatedFor:   30 * 24 * time.Hour,
+		StopHibernate:   10 * time.Second,
+		EventsMaxAge:    7 * 24 * time.Hour,
+		EventsKeep:      10_000,
+		MaxAgents:       32,
+		AgentsMemoryMB:  512,
+		AgentsKeep:      30 * 24 * time.Hour,
+		NetworkLogMB:    64,
 		NetworkPackages: true,
 	}
 }
@@ -375,6 +377,9 @@ func (c *Config) check() error {
 	}
 	if c.MaxAgents < 1 {
 		return fault.InvalidField("max_agents", "max_agents must be at least 1")
+	}
+	if c.AgentsMemoryMB < 16 {
+		return fault.InvalidField("agents_memory_mb", "agents_memory_mb must be at least 16, but is %d", c.AgentsMemoryMB)
 	}
 	if c.RateLimit > 0 && c.RateBurst < 1 {
 		return fault.InvalidField("rate_burst", "rate_burst must be at least 1 where there is a rate_limit").WithHint("rate_limit 0 means any number of calls")

@@ -27,6 +27,7 @@ func newAgents(cfg *config.Config, manager *sandbox.Manager, kernels *kernel.Ser
 		Sandboxes: manager,
 		Kernels:   kernels,
 		Files:     guestFiles{manager},
+		Folders:   guestFiles{manager},
 		Models: &llm.Catalog{
 			OpenAI:    llm.Endpoint{BaseURL: cfg.OpenAIBaseURL, Key: cfg.OpenAIKey},
 			Anthropic: llm.Endpoint{BaseURL: cfg.AnthropicBaseURL, Key: cfg.AnthropicKey},
@@ -36,6 +37,7 @@ func newAgents(cfg *config.Config, manager *sandbox.Manager, kernels *kernel.Ser
 		Secrets:  []string{cfg.OpenAIKey, cfg.AnthropicKey},
 		Logger:   log,
 		MostRuns: cfg.MaxAgents,
+		MostHeld: int64(cfg.AgentsMemoryMB) << 20,
 		KeepFor:  cfg.AgentsKeep,
 	})
 }

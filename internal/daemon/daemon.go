@@ -118,14 +118,6 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		return err
 	}
 	ready := &readiness{dataDir: cfg.DataDir, manager: manager, store: st, log: log, diskMB: freeMB}
-	page, err := counts.Handler(metrics.Sources{
-		Overview: manager.Overview, Templates: manager.Templates, StoreErrors: st.Failures, EventsLost: events.Lost, Version: Version(drv.Name()),
-		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Log: log,
-	})
-	if err != nil {
-		ln.Close()
-		return err
-	}
 	// Cells and commands are still watched while the requests end, so the
 	// services are closed by stop, before these requests are cancelled.
 	kernels := kernel.New(manager, kernel.Config{
@@ -133,6 +125,14 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	})
 	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
 	agents := newAgents(cfg, manager, kernels, log)
+	page, err := counts.Handler(metrics.Sources{
+		Overview: manager.Overview, Templates: manager.Templates, StoreErrors: st.Failures, EventsLost: events.Lost, Version: Version(drv.Name()),
+		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Agents: agents.Held, Log: log,
+	})
+	if err != nil {
+		ln.Close()
+		return err
+	}
 
 	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRequests(nil)

@@ -41,7 +41,8 @@ func (s *Server) startAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, err := range []error{
 		noNUL("task", req.Task), noNUL("model", req.Model), noNUL("instructions", req.Instructions), noNUL("template", req.Template),
-		notNegative("memory_mb", req.MemoryMB),
+		noNUL("from_snapshot", req.FromSnapshot), notNegative("cpu", req.CPU), notNegative("memory_mb", req.MemoryMB), notNegative("disk_mb", req.DiskMB),
+		notNegative("pids", req.PIDs), envs("envs", req.Envs),
 	} {
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"testing"
 	"time"
@@ -25,7 +26,11 @@ func (s stubAgents) known(id string) error {
 }
 
 func (s stubAgents) Start(_ context.Context, owner string, req api.AgentRequest, key string) (api.AgentRun, error) {
-	s.call("start %s %q %s %s key=%s", owner, req.Task, req.Model, req.BaseURL, key)
+	opened := ""
+	if req.Network != nil {
+		opened = fmt.Sprintf(" network=%v secrets=%d", req.Network.Allow, len(req.Secrets))
+	}
+	s.call("start %s %q %s %s key=%s%s", owner, req.Task, req.Model, req.BaseURL, key, opened)
 	return agentRun, s.fail
 }
 
@@ -83,6 +88,9 @@ func TestAgents(t *testing.T) {
 			calls: []string{`start ann "add"   key=`, "events ag-1 0 true"}},
 		{name: "a wrong type", method: "POST", path: "/v1/agents", body: `{"task":7}`, status: 400, field: "task", code: api.CodeInvalid},
 		{name: "negative memory", method: "POST", path: "/v1/agents", body: `{"task":"x","memory_mb":-1}`, status: 400, field: "memory_mb", code: api.CodeInvalid},
+		{name: "a negative share of a processor", method: "POST", path: "/v1/agents", body: `{"task":"x","cpu":-1}`, status: 400, field: "cpu", code: api.CodeInvalid},
+		{name: "a network and a secret", method: "POST", path: "/v1/agents", body: `{"task":"add","network":{"allow":["a.example"]},"secrets":{"a.example":{"header":"Authorization","ref":"k"}},"disk_mb":64}`,
+			status: 201, calls: []string{`start ann "add"   key= network=[a.example] secrets=1`}},
 		{name: "an address of an admin's choice", method: "POST", path: "/v1/agents", body: `{"task":"add","base_url":"http://10.0.0.1/v1"}`,
 			status: 201, calls: []string{`start ann "add"  http://10.0.0.1/v1 key=`}},
 		{name: "an address of anybody's choice", method: "POST", path: "/v1/agents", body: `{"task":"add","base_url":"http://10.0.0.1/v1"}`, header: onlyRun,

@@ -115,25 +115,22 @@ func (p *Anthropic) Complete(ctx context.Context, req Request, tell func(Delta))
 	if p.at.Key != "" {
 		header.Set("X-Api-Key", p.at.Key)
 	}
-	r := anthropicReply{tell: tell, calls: map[int]int{}}
-	err := p.at.stream(ctx, "/v1/messages", header, body, r.read)
-	return r.whole(), err
+	r := anthropicReply{spoken: newSpoken(req, tell), at: map[int]int{}}
+	err := p.at.stream(ctx, "/v1/messages", header, body, mostStream(maxTokens(req)), r.read)
+	return r.whole(err)
 }
 
 type anthropicReply struct {
-	reply     Reply
-	text      strings.Builder
-	reasoning strings.Builder
-	calls     map[int]int // number of a content block to that of the call
-	usage     struct{ input, output, cacheRead, cacheWrite int }
-	counted   bool
-	tell      func(Delta)
+	*spoken
+	at      map[int]int // number of a content block to that of the call
+	usage   struct{ input, output, cacheRead, cacheWrite int }
+	counted bool
 }
 
-func (r *anthropicReply) read(_ string, data []byte) (bool, error) {
+func (r *anthropicReply) read(data []byte) (said, error) {
 	var e anthropicEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return true, &Error{Kind: Unreadable, Message: "the model's provider sent what is no event of a message", Err: err}
+		return all, &Error{Kind: Unreadable, Message: "the model's provider sent what is no event of a message", Err: err}
 	}
 	switch e.Type {
 	case "message_start":
@@ -142,20 +139,20 @@ func (r *anthropicReply) read(_ string, data []byte) (bool, error) {
 			r.count(e.Message.Usage)
 		}
 	case "content_block_start":
-		if b := e.ContentBlock; b != nil && b.Type == "tool_use" && len(r.reply.Calls) < maxCalls {
-			r.calls[e.Index] = len(r.reply.Calls)
-			r.reply.Calls = append(r.reply.Calls, Call{ID: b.ID, Name: b.Name})
+		if b := e.ContentBlock; b != nil && b.Type == "tool_use" {
+			n, err := r.begin(b.ID, b.Name)
+			if n >= 0 {
+				r.at[e.Index] = n
+			}
+			return some, err
 		}
 	case "content_block_delta":
-		if d := e.Delta; d != nil {
-			r.text.WriteString(d.Text)
-			r.reasoning.WriteString(d.Thinking)
-			if i, ok := r.calls[e.Index]; ok {
-				r.reply.Calls[i].Arguments += d.PartialJSON
+		if d := e.Delta; d != nil && d.Text+d.Thinking+d.PartialJSON != "" {
+			err := r.say(d.Text, d.Thinking)
+			if n, ok := r.at[e.Index]; ok && err == nil {
+				err = r.argue(n, d.PartialJSON)
 			}
-			if r.tell != nil && d.Text+d.Thinking != "" {
-				r.tell(Delta{Text: d.Text, Reasoning: d.Thinking})
-			}
+			return some, err
 		}
 	case "message_delta":
 		if e.Delta != nil && e.Delta.StopReason != "" {
@@ -165,7 +162,7 @@ func (r *anthropicReply) read(_ string, data []byte) (bool, error) {
 			r.count(*e.Usage)
 		}
 	case "message_stop":
-		return true, nil
+		return all, nil
 	case "error":
 		err := &Error{Kind: Broken, Message: "the model's provider broke off"}
 		if e.Error != nil {
@@ -174,9 +171,9 @@ func (r *anthropicReply) read(_ string, data []byte) (bool, error) {
 				err.Kind = Refused
 			}
 		}
-		return true, err
+		return all, err
 	}
-	return false, nil
+	return nothing, nil
 }
 
 // count takes over what an event says; counts are sums, not steps.
@@ -185,23 +182,23 @@ func (r *anthropicReply) count(u anthropicUsage) {
 		&r.usage.input: u.Input, &r.usage.output: u.Output, &r.usage.cacheRead: u.CacheRead, &r.usage.cacheWrite: u.CacheWrite,
 	} {
 		if from != nil {
-			*to, r.counted = *from, true
+			*to, r.counted = counted(*from), true
 		}
 	}
 }
 
-func (r *anthropicReply) whole() Reply {
-	r.reply.Text, r.reply.Reasoning = r.text.String(), r.reasoning.String()
+func (r *anthropicReply) whole(err error) (Reply, error) {
 	u := r.usage
 	r.reply.Usage = Usage{
 		Input: u.input + u.cacheRead + u.cacheWrite, Output: u.output, CacheRead: u.cacheRead, CacheWrite: u.cacheWrite, Estimated: !r.counted,
 	}
-	for i, c := range r.reply.Calls {
+	reply, err := r.spoken.whole(err)
+	for i, c := range reply.Calls {
 		if c.Arguments == "" {
-			r.reply.Calls[i].Arguments = "{}"
+			reply.Calls[i].Arguments = "{}"
 		}
 	}
-	return r.reply
+	return reply, err
 }
 
 func anthropicStop(reason string) Stop {
@@ -227,7 +224,7 @@ func anthropicMessages(messages []Message) []anthropicMessage {
 			role, blocks = User, []anthropicBlock{{Type: "tool_result", ToolUseID: m.CallID, Content: blocks}}
 		case m.Role == Assistant:
 			for _, c := range m.Calls {
-				blocks = append(blocks, anthropicBlock{Type: "tool_use", ID: c.ID, Name: c.Name, Input: argumentsOf(c)})
+				blocks = append(blocks, anthropicBlock{Type: "tool_use", ID: c.ID, Name: nameOf(c), Input: argumentsOf(c)})
 			}
 		}
 		if len(blocks) == 0 {

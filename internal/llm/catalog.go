@@ -41,7 +41,7 @@ func (c *Catalog) Open(spec, baseURL, key string) (Provider, string, error) {
 	at, limit := own, c.Limit
 	if baseURL != "" && strings.TrimRight(baseURL, "/") != strings.TrimRight(own.BaseURL, "/") {
 		u, err := url.Parse(baseURL)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 			return nil, "", fault.InvalidField("base_url", "base_url must be of the form https://host/v1, not %.80q", baseURL)
 		}
 		at, limit = Endpoint{BaseURL: baseURL, Client: own.Client, Quiet: own.Quiet}, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,17 +16,26 @@ import (
 )
 
 const (
-	maxLine   = 16 << 20 // of a stream
-	maxReply  = 64 << 20 // a whole stream
+	maxLine   = 4 << 20  // of a stream, and of an event
 	maxRefuse = 64 << 10 // the words of a refusal
+	maxShown  = 200      // of what is no stream of events
 )
+
+// mostText bounds text, reasoning and arguments of a reply together, in bytes: a
+// server that pays no heed to the tokens it was asked for is not listened to for
+// ever.
+func mostText(tokens int) int { return min(max(64*tokens, 1<<20), 32<<20) }
+
+// mostStream bounds the stream that they come in, some hundred bytes each time.
+func mostStream(tokens int) int64 { return 4<<20 + 1024*int64(tokens) }
 
 // Endpoint is where a provider is reached. Zero values mean the defaults.
 type Endpoint struct {
 	BaseURL string
 	Key     string
 	Client  *http.Client  // default: one without a timeout of its own that follows no redirects
-	Quiet   time.Duration // how long a stream may say nothing; default 5 min
+	Quiet   time.Duration // how long nothing may come at all; default 5 min
+	Idle    time.Duration // how long a stream may go on without a word of the reply; default 15 min
 }
 
 func (e Endpoint) withDefaults(base string) Endpoint {
@@ -42,14 +52,30 @@ func (e Endpoint) withDefaults(base string) Endpoint {
 	if e.Quiet == 0 {
 		e.Quiet = 5 * time.Minute
 	}
+	if e.Idle == 0 {
+		e.Idle = 15 * time.Minute
+	}
 	return e
 }
 
-var errQuiet = errors.New("nothing came for too long")
+var (
+	errQuiet = errors.New("nothing came for too long")
+	errIdle  = errors.New("it went on for too long without a word")
+	errLong  = errors.New("it is longer than was asked for")
+)
 
-// stream posts a request and gives the data of each server-sent event, with the
-// event's name, to read, which returns true when it has heard the last one.
-func (e Endpoint) stream(ctx context.Context, path string, header http.Header, body any, read func(event string, data []byte) (done bool, err error)) error {
+// said is what an event adds to a reply.
+type said int
+
+const (
+	nothing said = iota
+	some
+	all // there is no more
+)
+
+// stream posts a request and gives the data of each server-sent event to read.
+// It ends with errLong when more than most bytes come.
+func (e Endpoint) stream(ctx context.Context, path string, header http.Header, body any, most int64, read func(data []byte) (said, error)) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("writing the request: %w", err)
@@ -58,6 +84,8 @@ func (e Endpoint) stream(ctx context.Context, path string, header http.Header, b
 	defer cancel(nil)
 	quiet := time.AfterFunc(e.Quiet, func() { cancel(errQuiet) })
 	defer quiet.Stop()
+	idle := time.AfterFunc(e.Idle, func() { cancel(errIdle) })
+	defer idle.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.BaseURL+path, bytes.NewReader(raw))
 	if err != nil {
 		return &Error{Kind: Refused, Message: "the base URL is not one", Err: err}
@@ -76,10 +104,17 @@ func (e Endpoint) stream(ctx context.Context, path string, header http.Header, b
 	if res.StatusCode != http.StatusOK {
 		return refusal(res)
 	}
-	in := bufio.NewReaderSize(io.LimitReader(res.Body, maxReply), 64<<10)
-	event, data := "", []byte(nil)
+	limited := &io.LimitedReader{R: res.Body, N: most}
+	in := bufio.NewReaderSize(limited, 64<<10)
+	if err := eventStream(res, in); err != nil {
+		return err
+	}
+	var data []byte
 	for {
 		line, err := readLine(in)
+		if err != nil && limited.N <= 0 {
+			return errLong
+		}
 		if err != nil {
 			return broken(ctx, err)
 		}
@@ -87,9 +122,10 @@ func (e Endpoint) stream(ctx context.Context, path string, header http.Header, b
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {
-		case "event":
-			event = string(value)
 		case "data":
+			if len(data)+len(value) > maxLine {
+				return broken(ctx, fmt.Errorf("an event is longer than %d bytes", maxLine))
+			}
 			if data != nil {
 				data = append(data, '\n')
 			}
@@ -98,13 +134,27 @@ func (e Endpoint) stream(ctx context.Context, path string, header http.Header, b
 			if len(line) > 0 || data == nil {
 				continue // a comment, or an event without data
 			}
-			done, err := read(event, data)
-			if done || err != nil {
+			heard, err := read(data)
+			if heard == all || err != nil {
 				return err
 			}
-			event, data = "", nil
+			if heard == some {
+				idle.Reset(e.Idle)
+			}
+			data = nil
 		}
 	}
+}
+
+// eventStream refuses an answer that is no stream of events, such as the page of
+// a server that is no model's provider.
+func eventStream(res *http.Response, in *bufio.Reader) error {
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" && kind != "text/html" {
+		return nil // servers that stream name it in many ways
+	}
+	shown, _ := in.Peek(maxShown) // what there is of it
+	return &Error{Kind: Unreadable, Message: fmt.Sprintf("the address answers with %s where a model's provider streams events: %s", kind, strings.ToValidUTF8(string(shown), "\uFFFD"))}
 }
 
 func readLine(in *bufio.Reader) ([]byte, error) {
@@ -126,8 +176,8 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 // broken explains a connection that failed, unless the caller ended it.
 func broken(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errQuiet):
-		err = errQuiet
+	case errors.Is(cause, errQuiet), errors.Is(cause, errIdle):
+		err = cause
 	case ctx.Err() != nil:
 		return cause
 	case errors.Is(err, io.EOF):

@@ -70,7 +70,7 @@ type Stop string
 // The reasons. Others of a provider are StopEnd.
 const (
 	StopEnd    Stop = "end"
-	StopLength Stop = "length" // at MaxTokens, or the model's own limit
+	StopLength Stop = "length" // at MaxTokens, the model's own limit, or far beyond MaxTokens, where nobody listens any more
 	StopTool   Stop = "tool"
 	StopFilter Stop = "filter" // the provider withheld it
 )
@@ -100,6 +100,7 @@ type Reply struct {
 	Text      string
 	Reasoning string // of models that show it apart
 	Calls     []Call
+	MoreCalls int // beyond 128, which are not in Calls
 	Stop      Stop
 	Usage     Usage
 	Model     string // as the provider names it

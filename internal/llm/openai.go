@@ -106,36 +106,35 @@ func (p *OpenAI) Complete(ctx context.Context, req Request, tell func(Delta)) (R
 	if p.at.Key != "" {
 		header.Set("Authorization", "Bearer "+p.at.Key)
 	}
-	r := openaiReply{reply: Reply{Usage: Usage{Estimated: true}}, tell: tell}
-	err := p.at.stream(ctx, "/chat/completions", header, body, r.read)
+	r := openaiReply{spoken: newSpoken(req, tell), at: map[int]int{}}
+	r.reply.Usage.Estimated = true
+	err := p.at.stream(ctx, "/chat/completions", header, body, mostStream(maxTokens(req)), r.read)
 	if err != nil && r.finished && ctx.Err() == nil {
 		err = nil // some servers end without [DONE]
 	}
-	return r.whole(), err
+	return r.whole(err)
 }
 
 // openaiReply puts a reply together from chunks.
 type openaiReply struct {
-	reply     Reply
-	text      strings.Builder
-	reasoning strings.Builder
-	finished  bool
-	tell      func(Delta)
+	*spoken
+	finished bool
+	at       map[int]int // index of a call to its latest number
 }
 
-func (r *openaiReply) read(_ string, data []byte) (bool, error) {
+func (r *openaiReply) read(data []byte) (said, error) {
 	if string(data) == "[DONE]" {
 		if !r.finished {
-			return true, &Error{Kind: Broken, Message: "the model's reply ended without a reason"}
+			return all, &Error{Kind: Broken, Message: "the model's reply ended without a reason"}
 		}
-		return true, nil
+		return all, nil
 	}
 	var c openaiChunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return true, &Error{Kind: Unreadable, Message: "the model's provider sent what is no chunk of a chat completion", Err: err}
+		return all, &Error{Kind: Unreadable, Message: "the model's provider sent what is no chunk of a chat completion", Err: err}
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
-		return true, &Error{Kind: Broken, Message: "the model's provider broke off: " + wordsOf(data)}
+		return all, &Error{Kind: Broken, Message: "the model's provider broke off: " + wordsOf(data)}
 	}
 	if c.ID != "" {
 		r.reply.ID = c.ID
@@ -144,57 +143,63 @@ func (r *openaiReply) read(_ string, data []byte) (bool, error) {
 		r.reply.Model = c.Model
 	}
 	if u := c.Usage; u != nil {
-		r.reply.Usage = Usage{Input: u.Prompt, Output: u.Completion}
+		r.reply.Usage = Usage{Input: counted(u.Prompt), Output: counted(u.Completion)}
 		if u.Details != nil {
-			r.reply.Usage.CacheRead = u.Details.Cached
+			r.reply.Usage.CacheRead = min(counted(u.Details.Cached), r.reply.Usage.Input)
 		}
 	}
+	heard := nothing
 	for _, choice := range c.Choices {
 		d := choice.Delta
 		reasoning := d.ReasoningContent + d.Reasoning
-		r.text.WriteString(d.Content)
-		r.reasoning.WriteString(reasoning)
-		if r.tell != nil && d.Content+reasoning != "" {
-			r.tell(Delta{Text: d.Content, Reasoning: reasoning})
+		if d.Content+reasoning != "" || len(d.ToolCalls) > 0 {
+			heard = some
+		}
+		if err := r.say(d.Content, reasoning); err != nil {
+			return all, err
 		}
 		for _, call := range d.ToolCalls {
-			r.call(call)
+			if err := r.call(call); err != nil {
+				return all, err
+			}
 		}
 		if choice.FinishReason != "" {
 			r.finished = true
 			r.reply.Stop = openaiStop(choice.FinishReason)
 		}
 	}
-	return false, nil
+	return heard, nil
 }
-
-// maxCalls bounds the calls of one reply.
-const maxCalls = 128
 
 // call adds a piece of a call. Some servers give every call the index 0 and
 // tell them apart by their id.
-func (r *openaiReply) call(c openaiCall) {
-	at := c.Index
-	if n := len(r.reply.Calls); c.ID != "" && n > 0 && r.reply.Calls[min(max(at, 0), n-1)].ID != c.ID && at < n && r.reply.Calls[at].ID != "" {
-		at = n
+func (r *openaiReply) call(c openaiCall) error {
+	n, known := r.at[c.Index]
+	if known && n < 0 {
+		return r.spend(len(c.Function.Arguments))
 	}
-	if at < 0 || at >= maxCalls {
-		return
+	other := known && c.ID != "" && r.reply.Calls[n].ID != "" && r.reply.Calls[n].ID != c.ID
+	if !known || other {
+		var err error
+		if n, err = r.begin(c.ID, c.Function.Name); err != nil {
+			return err
+		}
+		if len(r.at) < 10_000 {
+			r.at[c.Index] = n
+		}
+		if n < 0 {
+			return nil
+		}
+		return r.argue(n, c.Function.Arguments)
 	}
-	for len(r.reply.Calls) <= at {
-		r.reply.Calls = append(r.reply.Calls, Call{})
-	}
-	call := &r.reply.Calls[at]
 	if c.ID != "" {
-		call.ID = c.ID
+		r.reply.Calls[n].ID = c.ID
 	}
-	call.Name += c.Function.Name
-	call.Arguments += c.Function.Arguments
-}
-
-func (r *openaiReply) whole() Reply {
-	r.reply.Text, r.reply.Reasoning = r.text.String(), r.reasoning.String()
-	return r.reply
+	r.reply.Calls[n].Name += c.Function.Name
+	if err := r.spend(len(c.Function.Name)); err != nil {
+		return err
+	}
+	return r.argue(n, c.Function.Arguments)
 }
 
 func openaiStop(reason string) Stop {
@@ -244,7 +249,7 @@ func openaiMessages(req Request) []openaiMessage {
 			w.Content = nil
 		}
 		for _, c := range m.Calls {
-			w.ToolCalls = append(w.ToolCalls, openaiCall{ID: c.ID, Type: "function", Function: openaiFunction{Name: c.Name, Arguments: string(argumentsOf(c))}})
+			w.ToolCalls = append(w.ToolCalls, openaiCall{ID: c.ID, Type: "function", Function: openaiFunction{Name: nameOf(c), Arguments: string(argumentsOf(c))}})
 		}
 		out = append(out, w)
 	}
@@ -258,6 +263,14 @@ func openaiParts(text string, images []Image) []openaiPart {
 		parts = append(parts, openaiPart{Type: "image_url", ImageURL: &imageURL{"data:" + im.MIME + ";base64," + base64.StdEncoding.EncodeToString(im.Data)}})
 	}
 	return parts
+}
+
+// nameOf gives a call's name as providers take it back.
+func nameOf(c Call) string {
+	if name := fit(c.Name); name != "" {
+		return name
+	}
+	return "unnamed"
 }
 
 // argumentsOf gives a call's arguments as a JSON object, which providers demand

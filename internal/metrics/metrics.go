@@ -28,6 +28,7 @@ type Sources struct {
 	Templates   func(ctx context.Context) ([]api.TemplateInfo, error)
 	StoreErrors func() int64
 	EventsLost  func() int64
+	Agents      func() (runs int, bytes int64)
 	Ready       func(ctx context.Context) bool
 	Version     api.Version
 	Log         *slog.Logger
@@ -198,6 +199,8 @@ var (
 	wantedDesc      = desc("pandastack_pool_wanted", "Sandboxes that are to wait in the pools.", "template", "kind")
 	storeErrorsDesc = desc("pandastack_store_errors_total", "Errors of the database.")
 	eventsLostDesc  = desc("pandastack_events_lost_total", "Events that could not be kept.")
+	agentsDesc      = desc("pandastack_agents", "Runs of agents that go on.")
+	agentBytesDesc  = desc("pandastack_agents_memory_bytes", "What running agents hold of the server's memory, about.")
 	builtDesc       = desc("pandastack_template_built_timestamp_seconds", "When each template was built last.", "template")
 	sizeDesc        = desc("pandastack_template_bytes", "Size of each template on disk.", "template")
 )
@@ -205,7 +208,7 @@ var (
 // Describe implements prometheus.Collector.
 func (now) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		infoDesc, readyDesc, sandboxesDesc, memoryDesc, waitingDesc, poolDesc, wantedDesc, storeErrorsDesc, eventsLostDesc, builtDesc, sizeDesc,
+		infoDesc, readyDesc, sandboxesDesc, memoryDesc, waitingDesc, poolDesc, wantedDesc, storeErrorsDesc, eventsLostDesc, agentsDesc, agentBytesDesc, builtDesc, sizeDesc,
 	} {
 		out <- d
 	}
@@ -236,6 +239,9 @@ func (n now) Collect(out chan<- prometheus.Metric) {
 			gauge(wantedDesc, float64(count[1]), name, kind)
 		}
 	}
+	runs, held := n.s.Agents()
+	gauge(agentsDesc, float64(runs))
+	gauge(agentBytesDesc, float64(held))
 	out <- prometheus.MustNewConstMetric(storeErrorsDesc, prometheus.CounterValue, float64(n.s.StoreErrors()))
 	out <- prometheus.MustNewConstMetric(eventsLostDesc, prometheus.CounterValue, float64(n.s.EventsLost()))
 	list, err := n.s.Templates(ctx)

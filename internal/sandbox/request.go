@@ -72,6 +72,15 @@ func (m *Manager) fitsLimits(t Template, limits driver.Limits) bool {
 	return ok && l.CanLimit(own, limits)
 }
 
+// Check refuses a create request that cannot work, whatever room there is.
+func (m *Manager) Check(ctx context.Context, owner string, req api.CreateSandboxRequest) error {
+	w, err := m.wish(ctx, owner, req)
+	if err == nil {
+		w.release()
+	}
+	return err
+}
+
 func (m *Manager) wish(ctx context.Context, owner string, req api.CreateSandboxRequest) (wish, error) {
 	w := wish{owner: owner, reseed: req.Reseed == nil || *req.Reseed, metadata: req.Metadata, envs: req.Envs, persistent: req.Persistent, release: func() {}}
 	var err error

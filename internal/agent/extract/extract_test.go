@@ -206,6 +206,31 @@ func subsequence(code, reply string) (int, bool) {
 	return 0, true
 }
 
+// Replies that make a reader go back again and again are read in a time that
+// grows with their length and not with its square: some of these took
+// minutes for a megabyte.
+func TestHostileRepliesAreReadInTime(t *testing.T) {
+	for name, piece := range map[string]string{
+		"strings that nothing closes": "```python\nx=\\'''\n```\n",
+		"tags in such strings":        "<execute>\nx=\\'''\n</execute>\n",
+		"ends of thinking":            "</think>\n",
+		"thinking":                    "<think>\n</think>x\n",
+		"fences":                      "```\n",
+		"backticks":                   "` `` ``` ````\n",
+		"answers":                     "FINAL ANSWER: x\n",
+		"observations":                "```python\nx\n```\nObservation: 1\n",
+		"long fences":                 strings.Repeat("`", 200) + "python\nx\n",
+		"a line":                      "`` ` ''' \"\"\" ( [ </think> <execute> ",
+	} {
+		t.Run(name, func(t *testing.T) {
+			reply := strings.Repeat(piece, (1<<18)/len(piece))
+			if r := Text(reply, false); len(r.Kept) > len(reply) {
+				t.Errorf("%d bytes of %d", len(r.Kept), len(reply))
+			}
+		})
+	}
+}
+
 func ExampleText() {
 	r := Text("I look at the file.\n```python\nprint(open('a').read())\n```\nObservation: it is empty", false)
 	fmt.Println(r.Blocks[0].Code, r.Discarded[0].Why)

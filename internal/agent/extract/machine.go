@@ -20,6 +20,8 @@ type machine struct {
 	left    []Discarded
 	prose   []int          // lines of it, from 1
 	hidden  []int          // lines of thinking, from 1
+	hideTo  int            // all lines up to this one are thinking, too
+	backs   int            // how often it went back
 	shown   map[int]string // what is left of a line that thinking ends in
 	endLine int            // the last line before the cut
 }
@@ -106,7 +108,11 @@ func (m *machine) behind(rest string) {
 	if strings.TrimSpace(rest) == "" {
 		return
 	}
-	m.hidden = m.hidden[:len(m.hidden)-1]
+	if m.hideTo == m.at {
+		m.hideTo--
+	} else {
+		m.hidden = m.hidden[:len(m.hidden)-1]
+	}
 	if m.shown == nil {
 		m.shown = map[int]string{}
 	}
@@ -119,10 +125,7 @@ func (m *machine) behind(rest string) {
 func (m *machine) forget() {
 	m.open, m.found, m.prose, m.answer, m.list = nil, nil, nil, 0, 0
 	m.left = []Discarded{{Why: Thinking, Start: 1, End: m.at}}
-	m.hidden = nil
-	for i := range m.at {
-		m.hidden = append(m.hidden, i+1)
-	}
+	m.hidden, m.hideTo = nil, m.at
 }
 
 func (m *machine) readProse(text string) {
@@ -135,9 +138,9 @@ func (m *machine) readProse(text string) {
 		m.readThinking(text[where[1]:])
 		return
 	}
-	if where := thinkClose.FindStringIndex(withoutSpans(text)); where != nil {
+	if all := thinkClose.FindAllStringIndex(withoutSpans(text), -1); all != nil {
 		m.forget()
-		m.behind(text[where[1]:])
+		m.behind(text[all[len(all)-1][1]:])
 		return
 	}
 	if len(m.found) > 0 && fabricated.MatchString(text) || m.answer > 0 && turnOfOther.MatchString(text) {
@@ -276,7 +279,7 @@ func (m *machine) openTag(text string) bool {
 
 func (m *machine) readCode(text string) {
 	o := m.open
-	inString := o.kind != foreign && o.tokens.inString()
+	inString := o.kind != foreign && o.tokens.inString() && m.backs < maxBacks
 	if !inString && o.kind != foreign {
 		if thinkClose.MatchString(text) && strings.HasPrefix(strings.TrimSpace(text), "</") {
 			m.forget()
@@ -338,7 +341,7 @@ func (m *machine) readTagged(text string) {
 		return
 	}
 	t := o.tokens
-	if t.part(text[:i]); o.kind != foreign && t.quote != "" {
+	if t.part(text[:i]); o.kind != foreign && t.quote != "" && m.backs < maxBacks {
 		m.pass()
 		m.add(text)
 		return
@@ -378,10 +381,15 @@ func (m *machine) pass() {
 	}
 }
 
+// maxBacks bounds how often a reply is read again from somewhere. In one that
+// opens more strings which nothing closes, every fence closes a block.
+const maxBacks = 8
+
 // back lets the first fence that was passed over close the block after all,
 // and goes on behind it.
 func (m *machine) back() {
 	o := m.open
+	m.backs++
 	m.at = o.pass
 	o.code = o.code[:o.ahead]
 	o.Passed, o.pass = 0, 0
@@ -416,7 +424,7 @@ func (m *machine) finish(lines []string, cut bool) Result {
 		end = m.endLine
 		m.left = append(m.left, Discarded{Why: Fabricated, Start: end + 1, End: len(lines)})
 	}
-	r := Result{Discarded: m.left, Prose: pick(said, m.prose), Kept: strings.TrimSpace(strings.Join(without(said[:end], m.hidden), "\n"))}
+	r := Result{Discarded: m.left, Prose: pick(said, m.prose), Kept: strings.TrimSpace(strings.Join(without(said[:end], m.hideTo, m.hidden), "\n"))}
 	m.sort(&r, cut)
 	m.settle(&r, said[:end])
 	slices.SortStableFunc(r.Discarded, func(a, b Discarded) int { return a.Start - b.Start })
@@ -461,7 +469,7 @@ func (m *machine) settle(r *Result, lines []string) {
 			r.Discarded = append(r.Discarded, Discarded{Why: InAnswer, Start: b.Start, End: b.End})
 		}
 		r.Blocks = nil
-		text := answerText(strings.Join(without(lines, append(m.hidden, upTo(m.answer-1)...)), "\n"))
+		text := answerText(strings.Join(without(lines, max(m.hideTo, m.answer-1), m.hidden), "\n"))
 		r.Answer = &text
 	}
 }
@@ -518,8 +526,12 @@ func pick(lines []string, numbers []int) string {
 	return strings.TrimSpace(strings.Join(out, "\n"))
 }
 
-func without(lines []string, numbers []int) []string {
+// without leaves out the lines up to a number, and some more.
+func without(lines []string, upTo int, numbers []int) []string {
 	gone := make([]bool, len(lines)+1)
+	for n := range min(upTo, len(lines)) {
+		gone[n+1] = true
+	}
 	for _, n := range numbers {
 		if n <= len(lines) {
 			gone[n] = true
@@ -530,14 +542,6 @@ func without(lines []string, numbers []int) []string {
 		if !gone[i+1] {
 			out = append(out, l)
 		}
-	}
-	return out
-}
-
-func upTo(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i + 1
 	}
 	return out
 }

@@ -57,6 +57,26 @@ def test_a_task_is_done(agent: Any, surface: Any) -> None:
     assert call.json["files"] == [{"path": "a.csv", "content": base64.b64encode(b"1,2").decode()}]
 
 
+def test_a_run_is_replayed(agent: Any, surface: Any) -> None:
+    again = agent().get("ag-1").replay(secrets={"a.example": {"header": "A", "ref": "k"}})
+    assert again.answer == "42"
+    body = next(c for c in surface.server.calls if c.method == "POST").json
+    assert body == {"replay_of": "ag-1", "keep": "kill", "secrets": {"a.example": {"header": "A", "ref": "k"}}}
+
+
+def test_what_its_sandbox_is_given(agent: Any, surface: Any) -> None:
+    network, secrets = {"allow": ["a.example"]}, {"a.example": {"header": "Authorization", "ref": "k"}}
+    a = agent(from_snapshot="sn-1", cpu=0.5, memory_mb=512, disk_mb=100, pids=64, envs={"A": "1"}, network=network, secrets=secrets)
+    a.start("add")
+    a.start("add", sandbox_id="sb_1")
+    new, given = (c.json for c in surface.server.calls if c.method == "POST")
+    sandbox = {"from_snapshot": "sn-1", "cpu": 0.5, "memory_mb": 512, "disk_mb": 100, "pids": 64, "envs": {"A": "1"}, "network": network, "secrets": secrets}
+    assert {k: new[k] for k in sandbox} == sandbox and "template" not in new
+    assert not set(sandbox) & set(given)
+    with pytest.raises(TypeError, match="network"):
+        agent(network=["a.example"])
+
+
 def test_in_a_sandbox_that_is_there(agent: Any, surface: Any, tmp_path: Any) -> None:
     data = tmp_path / "b.csv"
     data.write_bytes(b"3")

@@ -54,39 +54,51 @@ def create_sandbox(
     idempotency_key: Optional[str],
 ) -> Request:
     body: Dict[str, Any] = {"volumes": volumes}
-    if network is not None:
-        body["network"] = check.mapping("network", network)
-    if secrets is not None:
-        body["secrets"] = check.mapping("secrets", secrets)
     if tools is not None:
         body["tools"] = check.mapping("tools", tools)
     if from_snapshot is not None:
         body["from_snapshot"] = check.text("from_snapshot", from_snapshot)
     else:
         body["template"] = check.text("template", template)
-    for name, value in (
-        ("ttl_seconds", ttl_seconds),
-        ("idle_timeout_seconds", idle_timeout_seconds),
-        ("memory_mb", memory_mb),
-        ("disk_mb", disk_mb),
-        ("pids", pids),
-    ):
+    for name, value in (("ttl_seconds", ttl_seconds), ("idle_timeout_seconds", idle_timeout_seconds)):
         if value is not None:
             body[name] = check.whole(name, value)
-    if cpu is not None:
-        body["cpu"] = check.number("cpu", cpu)
+    body.update(_of_new(cpu, memory_mb, disk_mb, pids, envs, network, secrets))
     if check.flag("persistent", persistent):
         body["persistent"] = True
     if not check.flag("reseed", reseed):
         body["reseed"] = False
     if metadata is not None:
         body["metadata"] = check.strings("metadata", metadata)
-    if envs is not None:
-        body["envs"] = check.strings("envs", envs)
     request = Request("POST", "/sandboxes", body=_clean(body), read_seconds=CREATE_SECONDS, repeatable=True)
     key = str(uuid.uuid4()) if idempotency_key is None else check.text("idempotency_key", idempotency_key)
     request.headers["Idempotency-Key"] = key
     return request
+
+
+def _of_new(
+    cpu: Optional[float],
+    memory_mb: Optional[int],
+    disk_mb: Optional[int],
+    pids: Optional[int],
+    envs: Optional[Dict[str, str]],
+    network: Any,
+    secrets: Any,
+) -> Dict[str, Any]:
+    """What only a new sandbox is given."""
+    body: Dict[str, Any] = {}
+    for name, value in (("memory_mb", memory_mb), ("disk_mb", disk_mb), ("pids", pids)):
+        if value is not None:
+            body[name] = check.whole(name, value)
+    if cpu is not None:
+        body["cpu"] = check.number("cpu", cpu)
+    if envs is not None:
+        body["envs"] = check.strings("envs", envs)
+    if network is not None:
+        body["network"] = check.mapping("network", network)
+    if secrets is not None:
+        body["secrets"] = check.mapping("secrets", secrets)
+    return body
 
 
 def get_sandbox(sandbox_id: str) -> Request:
@@ -693,6 +705,26 @@ def delete_snapshot(snapshot_id: str) -> Request:
 # Agents
 
 
+def agent_sandbox(
+    template: Optional[str],
+    from_snapshot: Optional[str],
+    cpu: Optional[float],
+    memory_mb: Optional[int],
+    disk_mb: Optional[int],
+    pids: Optional[int],
+    envs: Optional[Dict[str, str]],
+    network: Any,
+    secrets: Any,
+) -> Dict[str, Any]:
+    """The part of an agent's options that is of its new sandbox."""
+    body = _of_new(cpu, memory_mb, disk_mb, pids, envs, network, secrets)
+    if template is not None:
+        body["template"] = check.text("template", template)
+    if from_snapshot is not None:
+        body["from_snapshot"] = check.text("from_snapshot", from_snapshot)
+    return body
+
+
 def start_agent(
     task: str,
     files: Dict[str, bytes],
@@ -707,6 +739,13 @@ def start_agent(
     if model_key is not None:
         request.headers["X-Model-Key"] = check.text("model_key", model_key)
     return request
+
+
+def replay_agent(run_id: str, keep: str, secrets: Any) -> Request:
+    body: Dict[str, Any] = {"replay_of": check.text("run id", run_id), "keep": check.text("keep", keep)}
+    if secrets is not None:
+        body["secrets"] = check.mapping("secrets", secrets)
+    return Request("POST", "/agents", body=body)
 
 
 def _agent(run_id: str, rest: str = "") -> str:

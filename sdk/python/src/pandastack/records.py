@@ -1037,6 +1037,7 @@ class AgentInfo:
         answer: the final answer; None without one.
         error: words for an end without an answer.
         turns, cells, rewinds: replies of the model, cells that ran, times that it was set back from a circle.
+        context_id: the code context of the sandbox that has its variables.
         usage: ``input_tokens``, ``output_tokens``, ``cost_usd`` and more, as the provider counts.
         prompt: version of the system prompt.
         own_key: the model's key came with the request, and is not stored.
@@ -1053,6 +1054,7 @@ class AgentInfo:
     answer: Optional[str] = None
     error: str = ""
     sandbox_id: Optional[str] = None
+    context_id: Optional[str] = None
     snapshot_id: Optional[str] = None
     turns: int = 0
     cells: int = 0
@@ -1078,6 +1080,7 @@ class AgentInfo:
             answer=body.get("answer"),
             error=body.get("error") or "",
             sandbox_id=body.get("sandbox_id") or None,
+            context_id=body.get("context_id") or None,
             snapshot_id=body.get("snapshot_id") or None,
             turns=body.get("turns") or 0,
             cells=body.get("cells") or 0,

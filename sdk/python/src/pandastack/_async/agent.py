@@ -29,8 +29,13 @@ class AsyncAgent:
         dialect: how the model writes code: ``"text"``, in fences, or ``"tool"``, as calls of a tool.
         vision: the model is shown figures; otherwise they are told in words.
         instructions: added to the system prompt.
-        template: of the sandbox.
-        memory_mb: MiB of the sandbox. Default: the template's.
+        template: of the sandbox; so are all down to `secrets`, which mean what they mean for `AsyncSandbox.create`.
+        from_snapshot: a snapshot to make it from, instead of a template: its files are there, its variables are not.
+        cpu, memory_mb, disk_mb, pids: its limits; default the template's.
+        envs: environment of the code. It stands in the transcript.
+        network: what the code may reach, such as ``{"allow": ["api.example.com"]}``; nothing by default. The model is told.
+        secrets: headers that are added to its requests on their way out, such as
+            ``{"api.example.com": {"header": "Authorization", "ref": "example-key"}}``. The model is told for which hosts.
         keep: what becomes of the sandbox at the end: ``"kill"``, ``"keep"`` or ``"snapshot"``.
         limits: such as ``{"max_turns": 10, "max_seconds": 300, "max_tokens": 100_000, "cell_seconds": 30}``.
         price: ``{"input": …, "output": …}`` in US dollars a million tokens; needed for the limit ``max_cost_usd``.
@@ -46,8 +51,15 @@ class AsyncAgent:
         dialect: str = "text",
         vision: bool = True,
         instructions: Optional[str] = None,
-        template: str = "code-interpreter",
+        template: Optional[str] = None,
+        from_snapshot: Optional[str] = None,
+        cpu: Optional[float] = None,
         memory_mb: Optional[int] = None,
+        disk_mb: Optional[int] = None,
+        pids: Optional[int] = None,
+        envs: Optional[Dict[str, str]] = None,
+        network: Any = None,
+        secrets: Any = None,
         keep: str = "kill",
         limits: Optional[Dict[str, float]] = None,
         price: Optional[Dict[str, float]] = None,
@@ -61,12 +73,11 @@ class AsyncAgent:
             "dialect": check.text("dialect", dialect),
             "vision": check.flag("vision", vision),
             "instructions": instructions,
-            "template": check.text("template", template),
-            "memory_mb": memory_mb,
             "keep": check.text("keep", keep),
             "limits": limits,
             "price": price,
         }
+        self._sandbox = routes.agent_sandbox(template, from_snapshot, cpu, memory_mb, disk_mb, pids, envs, network, secrets)
         self._model_key = model_key
 
     async def run(
@@ -83,7 +94,7 @@ class AsyncAgent:
         Args:
             task: what is to be done, in words.
             files: put into ``/workspace`` before: paths of files here, or a dict of names to contents.
-            sandbox_id: work in this sandbox, which is kept.
+            sandbox_id: work in this sandbox, which is kept as it is: `keep` and what this agent's own sandboxes get are not for it.
             metadata: labels of your own.
             on_event: called with each `AgentEvent`.
 
@@ -106,7 +117,9 @@ class AsyncAgent:
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
         if sandbox_id is not None:
-            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None, template=None, memory_mb=None)
+            options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None)
+        else:
+            options.update(self._sandbox)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
         client = shared_client(*self._server)
         return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()))
@@ -180,6 +193,22 @@ class AsyncAgentRun:
         """All that is written of the run so far."""
         answer = await self._client._send(routes.agent_transcript(self.id))
         return [AgentEvent.from_wire("", body) for body in answer.items("events")]
+
+    async def replay(self, *, keep: str = "kill", secrets: Any = None) -> "AsyncAgentRun":
+        """Runs the cells of this run again in a new sandbox, with its replies and no model, and waits for the end. Compare the
+        `digest` of the "outcome" events: it is the same where the same happened, times aside.
+
+        Args:
+            keep: what becomes of the sandbox at the end.
+            secrets: as for `AsyncAgent`; needed when the run had some by value, which is not stored.
+
+        Raises:
+            BadRequestError: the values of its secrets are missing.
+        """
+        request = routes.replay_agent(self.id, keep, secrets)
+        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()))
+        await run.wait()
+        return run
 
     async def refresh(self) -> AgentInfo:
         """Brings `info` up to date."""

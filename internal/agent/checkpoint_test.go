@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/llm/scripted"
+)
+
+func rewinds(events []api.AgentEvent) (out []api.AgentEvent) {
+	for _, e := range events {
+		if e.Type == api.AgentEventRewound {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// circling is a run that loads something, goes in a circle from its second turn
+// on, in which it writes a file, and finds another way when it was set back.
+func circling(state string) *desk {
+	circle := scripted.Turn{Say: fence("made-in-the-circle writes x") + "\n" + fence("again")}
+	told3 := circle
+	told3.Expect = []string{"You ran the same code 3 times"}
+	d := newDesk(scripted.Turn{Say: fence("kept writes before")}, circle, circle, circle, told3,
+		scripted.Turn{Say: "FINAL ANSWER: another way", Expect: []string{"set back to before turn 2", state, "again"}})
+	d.knows["kept writes before"] = []api.Event{printed("loaded\n"), ok()}
+	d.knows["made-in-the-circle writes x"] = []api.Event{ok()}
+	d.knows["again"] = []api.Event{raised("KeyError", "'x'")}
+	return d
+}
+
+// A run that repeats itself is told, then set back to variables and files from
+// before, and its own circle is out of the conversation.
+func TestARunThatGoesInCirclesIsSetBack(t *testing.T) {
+	d := circling("Variables, and the files below /workspace, are as they were then")
+	dir := t.TempDir()
+	run, events := follow(t, d.service(t, dir), api.AgentRequest{Files: []api.AgentFile{{Path: "given.csv", Content: []byte("1")}}})
+	if run.Reason != api.AgentAnswered || run.Rewinds != 1 {
+		t.Fatalf("%+v", run)
+	}
+	last := d.model.Requests()[len(d.model.Requests())-1]
+	if len(last.Messages) != 4 { // task, reply, observation, and what was set back
+		t.Errorf("the conversation still has %d messages", len(last.Messages))
+	}
+	rewound := rewinds(events)[0]
+	if rewound.ContextID == "" || !rewound.Rewound.Variables || !rewound.Rewound.Files || run.ContextID != rewound.ContextID {
+		t.Errorf("%+v, goes on in %s", rewound, run.ContextID)
+	}
+	// The checkpoint goes on, and the context that went in circles is closed.
+	if !slices.Contains(d.closed, run.ID) || slices.Contains(d.closed[:1], rewound.ContextID) {
+		t.Errorf("closed: %v, goes on in %s", d.closed, rewound.ContextID)
+	}
+	if d.files["/workspace/kept"] != "before" || d.files["/workspace/given.csv"] != "1" || d.files["/workspace/made-in-the-circle"] != "" {
+		t.Errorf("files: %v", d.files)
+	}
+	if _, err := os.Stat(filepath.Join(dir, run.ID, checkpointsDir)); !os.IsNotExist(err) {
+		t.Errorf("the files of checkpoints outlive the run: %v", err)
+	}
+}
+
+func TestWhatCannotBeSetBackIsToldToStay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state string
+		world func(*desk, *api.AgentRequest)
+		vars  bool
+	}{
+		"many files":        {"Variables are as they were then; files stay", func(d *desk, _ *api.AgentRequest) { d.full = true }, true},
+		"another's sandbox": {"Variables are as they were then; files stay", func(_ *desk, req *api.AgentRequest) { req.SandboxID = "sb-7" }, true},
+		"no copies":         {"Variables and files stay as they are now", func(d *desk, _ *api.AgentRequest) { d.unforkable = true }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := circling(tc.state)
+			req := api.AgentRequest{}
+			tc.world(d, &req)
+			run, events := d.do(t, req)
+			if run.Reason != api.AgentAnswered {
+				t.Fatalf("%+v", run)
+			}
+			if r := rewinds(events)[0]; r.Rewound.Variables != tc.vars || r.Rewound.Files || d.files["/workspace/made-in-the-circle"] != "x" {
+				t.Errorf("%+v, files %v", r, d.files)
+			}
+		})
+	}
+}
+
+// A checkpoint costs memory, so it is kept only as long as a circle may have
+// begun with it; files that did not change are read once.
+func TestCheckpointsThatNothingNeedsAreClosed(t *testing.T) {
+	var turns []scripted.Turn
+	d := newDesk(scripted.Turn{Say: "x"})
+	for i := range 9 {
+		code := fmt.Sprint("c", i)
+		turns = append(turns, scripted.Turn{Say: fence(code)})
+		d.knows[code] = []api.Event{printed(code), ok()}
+	}
+	d.model.Script = scripted.Of(append(turns, scripted.Turn{Say: "FINAL ANSWER: x"})...)
+	run, events := d.do(t, api.AgentRequest{Keep: "keep"})
+	var made []string
+	for _, e := range events {
+		if e.Type == api.AgentEventCheckpoint {
+			made = append(made, e.ContextID)
+			if open := len(made) - len(closedOf(d, made)); open > 4 {
+				t.Errorf("%d checkpoints are open after turn %d", open, e.Turn)
+			}
+		}
+	}
+	if len(made) != 9 || len(closedOf(d, made)) != 9 || slices.Contains(d.closed, run.ID) {
+		t.Errorf("made %v, closed %v", made, d.closed)
+	}
+	if d.packs != 1 {
+		t.Errorf("files were read %d times", d.packs)
+	}
+}
+
+func closedOf(d *desk, made []string) (out []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range made {
+		if slices.Contains(d.closed, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func TestHowLongACircleMayHaveBegun(t *testing.T) {
+	at := func(turn int, does string) step {
+		s := step{turn: turn, action: does, outcome: does}
+		if strings.HasPrefix(does, "!") {
+			s.failure, s.outcome = "KeyError", fmt.Sprint(does, turn)
+		}
+		return s
+	}
+	for _, tc := range []struct {
+		does string
+		want int
+	}{
+		{"", 0}, {"a", 1}, {"a b", 1}, {"a b c", 2}, {"a b c d e", 4}, {"a b b b", 2}, {"a c b c b c", 2}, {"a !b !c !d", 2}, {"!a !b c", 2},
+	} {
+		var steps []step
+		for i, d := range strings.Fields(tc.does) {
+			steps = append(steps, at(i+1, d))
+		}
+		if got := mayHaveBegun(steps); got != tc.want {
+			t.Errorf("%q: turn %d, want %d", tc.does, got, tc.want)
+		}
+	}
+}
+
+// A replay says the replies of a run again, in a sandbox of the same kind; what
+// happens in it may differ.
+func TestReplay(t *testing.T) {
+	d, req := staged()
+	req.Instructions, req.Envs, req.MemoryMB = "be brief", map[string]string{"A": "1"}, ptr(512)
+	s := d.service(t, t.TempDir())
+	first, before := follow(t, s, req)
+	d.files = map[string]string{}
+	d.model.Script = nil // nobody is asked
+	again, after := follow(t, s, api.AgentRequest{ReplayOf: first.ID})
+	if again.Reason != api.AgentAnswered || *again.Answer != "done" || again.Rewinds != 1 || again.ReplayOf != first.ID || again.ID == first.ID ||
+		d.files["/workspace/a"] != "1" || d.asked.Envs["A"] != "1" || *d.asked.MemoryMB != 512 {
+		t.Errorf("%+v, %v, %+v", again, d.files, d.asked)
+	}
+	if b, a := told(before), told(after); !slices.Equal(b, a) {
+		t.Errorf("told %q, then %q", b, a)
+	}
+	for name, req := range map[string]api.AgentRequest{
+		"another task": {ReplayOf: first.ID, Task: "y"}, "limits": {ReplayOf: first.ID, Limits: api.AgentLimits{MaxTurns: 3}}, "nothing": {ReplayOf: "ag-0000000000000000"},
+	} {
+		if _, err := s.Start(t.Context(), owner, req, ""); err == nil {
+			t.Errorf("%s: it was taken", name)
+		}
+	}
+	if _, err := s.Start(t.Context(), "bob", api.AgentRequest{ReplayOf: first.ID}, ""); err == nil {
+		t.Error("another's run was replayed")
+	}
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"maps"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/llm"
+)
+
+// recorded is a model that says again what it said in a run.
+type recorded struct{ replies []api.AgentReply }
+
+var _ llm.Provider = (*recorded)(nil)
+
+// Complete implements llm.Provider.
+func (r *recorded) Complete(_ context.Context, _ llm.Request, tell func(llm.Delta)) (llm.Reply, error) {
+	if len(r.replies) == 0 {
+		return llm.Reply{}, &llm.Error{Kind: llm.Refused, Message: "the run that is replayed had no more replies"}
+	}
+	said := r.replies[0]
+	r.replies = r.replies[1:]
+	out := llm.Reply{
+		Text: said.Text, Reasoning: said.Reasoning, MoreCalls: said.MoreCalls, Stop: llm.Stop(said.Stop), Model: said.Model, ID: said.ID,
+		Usage: llm.Usage{
+			Input: said.Usage.InputTokens, Output: said.Usage.OutputTokens, CacheRead: said.Usage.CacheReadTokens, CacheWrite: said.Usage.CacheWriteTokens,
+		},
+	}
+	for _, c := range said.Calls {
+		out.Calls = append(out.Calls, llm.Call(c))
+	}
+	if tell != nil {
+		tell(llm.Delta{Text: out.Text, Reasoning: out.Reasoning})
+	}
+	return out, nil
+}
+
+// replay gives the model of a run that replays another, as it goes on after so
+// many replies.
+func (s *Service) replay(owner, id string, after int) (llm.Provider, error) {
+	entries, err := s.entries(owner, id)
+	if err != nil {
+		return nil, err
+	}
+	var replies []api.AgentReply
+	for _, e := range entries {
+		if e.Type == api.AgentEventReply {
+			replies = append(replies, *e.Reply)
+		}
+	}
+	return &recorded{replies[min(after, len(replies)):]}, nil
+}
+
+// replaying fills a request with what the run had that it replays.
+func (s *Service) replaying(owner string, req *api.AgentRequest) error {
+	entries, err := s.entries(owner, req.ReplayOf)
+	if err != nil {
+		return err
+	}
+	if req.Task != "" || req.Model != "" || req.BaseURL != "" || req.Dialect != "" || req.Instructions != "" || req.SandboxID != "" || len(req.Files) > 0 ||
+		req.Limits != (api.AgentLimits{}) || req.Network != nil || ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
+		return fault.InvalidField("replay_of", "a replay has all that its run had").WithHint("only keep, metadata and secrets may be given with replay_of")
+	}
+	of := *entries[0].Request
+	of.ReplayOf, of.Keep, of.Metadata, of.BaseURL, of.SandboxID = req.ReplayOf, req.Keep, maps.Clone(req.Metadata), "", ""
+	if req.Secrets != nil {
+		of.Secrets = req.Secrets
+	} else if lacksValues(of.Secrets) {
+		return fault.InvalidField("secrets", "the run had secrets whose values are not stored").WithHint("give them again, as secrets")
+	}
+	if of.Files, err = s.files(req.ReplayOf, of.Files); err != nil {
+		return err
+	}
+	*req = of
+	return nil
+}
