@@ -30,7 +30,7 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	snapshot := take(l, "ann", foreign)
 	const noRun = "ag-0000000000000000"
 	var run api.AgentRun // which fails, since nobody is the model
-	started := l.as("ann", http.StatusCreated, "POST", "/v1/agents", `{"task":"secret","model":"openai:x","base_url":"http://127.0.0.1:9/v1","template":"base"}`)
+	started := l.as("ann", http.StatusCreated, "POST", "/v1/agents", `{"task":"secret","model":"openai:x","base_url":"http://127.0.0.1:9/v1","sandbox_id":"`+foreign+`"}`)
 	if err := json.Unmarshal([]byte(started), &run); err != nil {
 		t.Fatal(err)
 	}
