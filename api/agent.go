@@ -31,6 +31,7 @@ type AgentRequest struct {
 	Price        *AgentPrice       `json:"price,omitempty"`     // needed for max_cost_usd
 	ReplayOf     string            `json:"replay_of,omitempty"` // instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked
 	Metadata     map[string]string `json:"metadata,omitempty"`
+	Tools        *Tools            `json:"tools,omitempty"` // functions outside that its cells can call; default: those of sandbox_id
 }
 
 // AgentFile is a file for a run.
@@ -49,6 +50,7 @@ type AgentLimits struct {
 	CellSeconds        float64 `json:"cell_seconds,omitempty"`        // of one cell; default 15
 	ObservationTokens  int     `json:"observation_tokens,omitempty"`  // of what a turn's cells show the model; default 4000
 	ReplyTokens        int     `json:"reply_tokens,omitempty"`        // of one reply; default 8192
+	ToolTokens         int     `json:"tool_tokens,omitempty"`         // of the prompt, for its tools; default 2000
 	ConversationTokens int     `json:"conversation_tokens,omitempty"` // above it, old observations are shortened; default 100 000
 }
 
@@ -63,6 +65,7 @@ type AgentPrice struct {
 // The statuses of a run.
 const (
 	AgentRunning = "running"
+	AgentWaiting = "waiting" // a call of a tool waits for somebody's decision
 	AgentEnded   = "ended"
 )
 
@@ -140,6 +143,7 @@ const (
 	AgentEventMessage    = "message"    // messages: what the model is told
 	AgentEventCheckpoint = "checkpoint" // context_id: a copy with the variables before this turn; checkpoint
 	AgentEventRewound    = "rewound"    // rewound: back to before to_turn; messages
+	AgentEventApproval   = "approval"   // approval: a call of a tool waits for somebody's decision, or had one
 	AgentEventEnded      = "ended"      // run
 
 	AgentEventDelta  = "delta"  // text, reasoning; without a number
@@ -174,6 +178,7 @@ type AgentEvent struct {
 	Checkpoint *AgentCheckpoint `json:"checkpoint,omitempty"`
 
 	Messages []AgentMessage `json:"messages,omitempty"`
+	Approval *Approval      `json:"approval,omitempty"`
 }
 
 // AgentAsked is a request to the model.

@@ -74,7 +74,7 @@ type ToolPolicy struct {
 	Rules          []ToolRule `json:"rules,omitempty"`           // the first that fits decides, before Approve
 	TimeoutSeconds float64    `json:"timeout_seconds,omitempty"` // of a call; default 60
 	Rate           float64    `json:"rate,omitempty"`            // calls a second, in the long run; default: any number
-	MaxCalls       int        `json:"max_calls,omitempty"`       // in the sandbox's life; default: any number
+	MaxCalls       int        `json:"max_calls,omitempty"`       // of the sandbox, since the server was started; default: any number
 	ExpireSeconds  float64    `json:"expire_seconds,omitempty"`  // after which a call that nobody decided is denied; default 600
 }
 
@@ -90,7 +90,7 @@ type ToolRule struct {
 // ToolInfo describes a function.
 type ToolInfo struct {
 	Name        string          `json:"name"`
-	Source      string          `json:"source"` // "function", "http" or "mcp"
+	Source      string          `json:"source"` // "function", "http", "mcp", or "server": the daemon's own
 	Description string          `json:"description"`
 	Signature   string          `json:"signature"` // of Python
 	Parameters  json.RawMessage `json:"parameters,omitempty"`

@@ -7,6 +7,7 @@ import sys
 from typing import Dict, List
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 server = MCPServer("notes", log_level="ERROR")
@@ -33,7 +34,7 @@ def add(title: str, text: str = "") -> Dict[str, str]:
 @server.tool()
 def break_it() -> str:
     """Always fails."""
-    raise RuntimeError("it broke, and the key is " + os.environ.get("NOTES_KEY", "none"))
+    raise ToolError("it broke, and the key is " + os.environ.get("NOTES_KEY", "none"))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pytest
 from daemon import Daemon, free_port
+from test_agent import code, done, scripted
 
 import pandastack
 from pandastack import Sandbox
@@ -387,19 +388,20 @@ def test_everything_in_one_cell(daemon: Daemon, service: Service, tmp_path: Path
         client.secrets.set("crm-key", SECRET)
         crm = pandastack.OpenAPI("crm", service.document, headers={"Authorization": {"ref": "crm-key", "prefix": "Bearer "}})
         wait_for(lambda: http.poll() is None and reachable(port))
-        with make(own, [total, crm, pandastack.MCPServer("notes", f"http://127.0.0.1:{port}/mcp"), "local"]) as sb:
+        with make(own, [total, crm, pandastack.MCPServer("notes", f"http://127.0.0.1:{port}/mcp"), "local", "server"]) as sb:
             out = run(sb, """
-from tools import crm, notes, local, total, ToolError
+from tools import crm, notes, local, server, total, ToolError
+assert server.now()[:2] == "20"
 who = crm.find_customer(email="ada@example.com")[0]
 for at in notes, local:
     at.add(title=who["email"])
-    print(at.count(), at.add(title="second", text="t"), at.count())
-print(total(order={"number": who["id"], "goods": ["tea"]})["total"])
+    print(at.count(), at.add(title="second", text="t") == {"title": "second", "text": "t"}, at.count())
+print(total(order={"number": who["id"], "goods": server.echo(value=["tea"])})["total"])
 try: local.break_it()
 except ToolError as error: print(error.kind, error)
 """, timeout_seconds=60)
             assert out.splitlines() == [
-                "1 {'title': 'second', 'text': 't'} 2", "1 {'title': 'second', 'text': 't'} 2", "10",
+                "1 True 2", "1 True 2", "10",
                 "failed local.break_it: Error executing tool break_it: it broke, and the key is [secret]",
             ]
             with sb.fork() as copy:  # its session with the server is its own: a program of its own
@@ -511,6 +513,49 @@ def test_a_call_that_nobody_decides_is_denied(daemon: Daemon) -> None:
         assert run(sb, PAY).startswith("denied: pay: nobody decided about it within 300ms")
         assert [a.status for a in sb.tools.approvals(None)] == ["expired"]
         assert calls == []
+
+
+def test_an_agent_calls_tools_and_waits_for_somebody(daemon: Daemon, tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    @pandastack.tool(risky=True)
+    def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        return f"paid {cents}"
+
+    turns = [code("from tools import pay, ToolDenied\nprint(pay(cents=5))\ntry: pay(cents=99)\nexcept ToolDenied: print('refused')"), done(r"paid 5\s+refused")]
+    client = pandastack.Client(daemon.url, daemon.key)
+    policy = {"approve": "risky", "rules": [{"tool": "pay", "arguments": {"cents": "99"}, "action": "deny"}]}
+    with scripted(tmp_path, turns) as url:
+        agent = pandastack.Agent("openai:scripted", base_url=url, tools=[pay, slow_double], tool_policy=policy, api_url=daemon.url, api_key=daemon.key)
+        run = agent.start("Pay.")
+        waiting = wait_for(lambda: client.approvals.list(agent_id=run.id))[0]
+        assert run.refresh().status == "waiting" and paid == []
+        client.approvals.decide(waiting.id, True)
+        seen: list[Any] = []
+        assert run.wait(seen.append) == "done"
+    assert paid == [5]
+    asked = [e.data["approval"]["status"] for e in seen if e.type == "approval"]
+    assert asked == ["pending", "approved"]
+    prompt = next(e.data["text"] for e in seen if e.type == "prompt")
+    assert "def pay(cents: int) -> str:\n    \"\"\"Pay.\"\"\"" in prompt and "_call" not in prompt
+
+
+def test_stubs_take_no_more_of_a_prompt_than_they_may(daemon: Daemon, tmp_path: Path) -> None:
+    def make_one(n: int) -> Any:
+        def one(value: str) -> str: ...
+
+        one.__name__, one.__doc__ = f"tool_{n}", f"Does thing number {n}. " + "It is long. " * 20
+        return one
+
+    with scripted(tmp_path, [code("import tools\nprint(tools.search('thing number 150')[0])"), done("tool_150")]) as url:
+        agent = pandastack.Agent("openai:scripted", base_url=url, tools=[make_one(n) for n in range(200)], limits={"tool_tokens": 800}, api_url=daemon.url, api_key=daemon.key)
+        seen: list[Any] = []
+        assert agent.run("Look.", on_event=seen.append).answer == "done"
+    prompt = next(e.data["text"] for e in seen if e.type == "prompt")
+    stubs = prompt[prompt.index("# Tools") :]
+    assert len(stubs) < 800 * 5 and "tools.search(" in stubs and "more." in stubs
 
 
 def test_an_interrupted_cell_asks_no_longer(daemon: Daemon) -> None:

@@ -93,9 +93,7 @@ func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOu
 			leave.Stop()
 		}
 	}()
-	for e, err := range r.s.cfg.Kernels.Stream(ctx, run.Workspace, run.SandboxID, r.state.context, api.RunRequest{
-		Code: a.code, TimeoutMS: max(deadline.Milliseconds(), 1), ExecutionID: id,
-	}) {
+	for e, err := range r.stream(ctx, api.RunRequest{Code: a.code, TimeoutMS: max(deadline.Milliseconds(), 1), ExecutionID: id}) {
 		if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopping) {
 			return r.cutShort(ctx, w, index, of, deadline)
 		}

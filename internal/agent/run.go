@@ -65,6 +65,10 @@ type runner struct {
 	live *live
 	made string // sandbox of the run that no entry names yet
 
+	approvals chan api.Approval // of calls that wait for decisions; nil: there are none
+	detach    func()
+	clock     *clock
+
 	ready  bool        // the context was set up
 	copies chan copied // the copy that is being made
 
@@ -112,8 +116,15 @@ func (r *runner) survive(ctx context.Context) (err error) {
 // then the run goes on with the next one.
 func (r *runner) work(ctx context.Context) error {
 	left := time.Duration(r.state.req.Limits.MaxSeconds*float64(time.Second)) - r.state.elapsed(r.s.cfg.Now())
-	limited, cancel := context.WithTimeoutCause(ctx, max(left, 0), errTimeUp)
-	defer cancel()
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.clock = startClock(max(left, 0), func() { cancel(errTimeUp) })
+	defer r.clock.stop()
+	defer func() {
+		if r.detach != nil {
+			r.detach()
+		}
+	}()
 	err := r.loop(limited)
 	var e *end
 	switch {
@@ -184,6 +195,9 @@ func (r *runner) loop(ctx context.Context) error {
 	if err := r.sandbox(ctx); err != nil {
 		return err
 	}
+	if err := r.attach(ctx); err != nil {
+		return err
+	}
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -246,6 +260,7 @@ func (r *runner) sandbox(ctx context.Context) error {
 		}
 		create := newSandbox(req)
 		create.Metadata, create.IdempotencyKey = map[string]string{"agent": run.ID}, run.ID // a daemon that died in between made this one
+		create.Tools = req.Tools
 		if r.secrets != nil {
 			create.Secrets = r.secrets
 		}
@@ -254,6 +269,11 @@ func (r *runner) sandbox(ctx context.Context) error {
 			return r.noSandbox(ctx, err)
 		}
 		id, r.made = info.ID, info.ID
+	}
+	if req.SandboxID != "" && req.Tools != nil {
+		if err := r.s.cfg.Tools.Give(ctx, run.Workspace, id, req.Tools); err != nil {
+			return r.noSandbox(ctx, err)
+		}
 	}
 	cid := run.ID
 	if _, err := r.s.cfg.Kernels.CreateContext(ctx, run.Workspace, id, api.CreateContextRequest{ID: cid}); err != nil && !errors.Is(err, fault.Conflict) {
@@ -313,6 +333,13 @@ func (r *runner) begin(ctx context.Context) error {
 		text, err := systemPrompt(r.state.run.Prompt, r.state.run.Dialect, *env, r.state.req.Limits, r.state.req.Instructions)
 		if err != nil {
 			return err
+		}
+		tools, err := r.toolPrompt(ctx)
+		if err != nil {
+			return r.noSandbox(ctx, err)
+		}
+		if tools != "" {
+			text += "\n\n" + tools
 		}
 		if err := r.put(api.AgentEvent{Type: api.AgentEventPrompt, Text: text}); err != nil {
 			return err

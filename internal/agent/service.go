@@ -73,6 +73,7 @@ type Config struct {
 	Files     Files
 	Folders   Folders
 	Models    Models
+	Tools     Tools  // nil: cells call nothing outside
 	Model     string // when a request names none
 	Secrets   []string
 	Logger    *slog.Logger
@@ -232,6 +233,14 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 		}
 		if !path.IsAbs(f.Path) && !filepath.IsLocal(f.Path) {
 			return fault.InvalidField(field, "%s leads out of /workspace", field).WithHint("give an absolute path")
+		}
+	}
+	if req.Tools != nil {
+		if s.cfg.Tools == nil {
+			return fault.InvalidField("tools", "this server has no tools")
+		}
+		if _, err := s.cfg.Tools.Plan(ctx, owner, req.Tools); err != nil {
+			return err
 		}
 	}
 	if err := checkLimits(req.Limits, req.Price); err != nil {

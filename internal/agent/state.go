@@ -37,7 +37,11 @@ type state struct {
 
 	survived bool // the variables of the last cell
 	last     time.Time
-	away     time.Duration // while no daemon worked on it
+	away     time.Duration // while no daemon worked on it, or a call waited for a decision
+
+	waiting map[string]time.Time // approvals, since when
+	asked   map[string]bool      // all that there were
+	since   time.Time            // when the first of those that wait began to
 }
 
 // said is a message of the conversation.
@@ -90,6 +94,8 @@ func (s *state) fold(e api.AgentEvent) {
 		s.checkpoints = append(s.checkpoints, checkpoint{e.Turn, e.ContextID, e.Checkpoint != nil && e.Checkpoint.Files})
 	case api.AgentEventRewound:
 		s.rewound(e)
+	case api.AgentEventApproval:
+		s.waits(e)
 	case api.AgentEventEnded:
 		s.run = *e.Run
 	}

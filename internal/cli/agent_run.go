@@ -37,6 +37,8 @@ type agentRunCmd struct {
 	MaxCost      float64           `name:"max-cost" help:"US dollars; needs --price." placeholder:"USD"`
 	Price        string            `help:"US dollars for a million tokens of input and of output." placeholder:"IN,OUT"`
 	CellTime     time.Duration     `name:"cell-time" help:"Deadline of each cell." placeholder:"15s"`
+	Tools        string            `help:"File with tools in JSON that its code can call: http, mcp, use and policy, as the API has them." placeholder:"FILE" type:"existingfile"`
+	Approve      string            `help:"Which calls of tools you are asked about: never, risky, always." enum:"never,risky,always," default:""`
 	Metadata     map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
 }
 
@@ -48,6 +50,17 @@ func (c *agentRunCmd) options() (pandastack.AgentOptions, error) {
 			MaxTurns: c.MaxTurns, MaxCells: c.MaxCells, MaxSeconds: c.MaxTime.Seconds(), MaxTokens: c.MaxTokens, MaxCostUSD: c.MaxCost, CellSeconds: c.CellTime.Seconds(),
 		},
 	}}
+	tools, err := toolsIn(c.Tools)
+	if err != nil {
+		return o, err
+	}
+	if c.Approve != "" {
+		if tools == nil {
+			return o, usageError{fmt.Errorf("--approve is about --tools")}
+		}
+		tools.Policy.Approve = c.Approve
+	}
+	o.Tools = tools
 	if c.Sandbox == "" {
 		o.Keep = c.Keep
 	} else if c.Keep != "kill" {
@@ -114,6 +127,10 @@ func (a *app) agent(o pandastack.AgentOptions, heard func(api.AgentEvent)) (*pan
 // follow shows a run until it has ended. Interrupted, it ends the run: nobody
 // waits for the answer any more.
 func follow(a *app, run *pandastack.AgentRun, heard func(api.AgentEvent)) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
 	a.say("%s", run.ID)
 	p := agentProgress{a: a}
 	for e, err := range run.Events(a.ctx, 0) {
@@ -124,6 +141,9 @@ func follow(a *app, run *pandastack.AgentRun, heard func(api.AgentEvent)) error 
 			return err
 		}
 		p.show(e)
+		if e.Type == api.AgentEventApproval && e.Approval.Status == api.ApprovalPending {
+			p.ask(client, *e.Approval)
+		}
 		if heard != nil {
 			heard(e)
 		}
@@ -213,9 +233,36 @@ func (p *agentProgress) show(e api.AgentEvent) {
 		p.say("set back to before turn %d: %s", e.Rewound.ToTurn, plain(e.Rewound.Why))
 	case api.AgentEventResumed:
 		p.say("%s", plain(e.Note))
+	case api.AgentEventApproval:
+		if e.Approval.Status != api.ApprovalPending {
+			p.say("%s %s", e.Approval.Status, plain(e.Approval.Tool))
+		}
 	case api.AgentEventEnded:
 		p.say("")
 	}
+}
+
+// ask has whoever sits at the terminal decide about a call, and tells others how
+// to. The run waits by itself: it may be decided elsewhere meanwhile.
+func (p *agentProgress) ask(client *pandastack.Client, w api.Approval) {
+	a := p.a
+	p.say("%s(%s) waits for approval: %s", plain(w.Tool), clip(plain(string(w.Arguments)), 1000), plain(w.Rule))
+	for _, advice := range w.Advice {
+		p.say("  line %d of the cell: %s: %s", advice.Line, plain(advice.Kind), plain(advice.What))
+	}
+	if !a.InTerm || !a.ErrTerm || a.flags.JSON || a.flags.Quiet {
+		a.say("pandastack approval approve %s, or deny", w.ID)
+		return
+	}
+	go func() {
+		fmt.Fprint(a.Err, "let it? [y/N] ")
+		var word string
+		_, _ = fmt.Fscanln(a.In, &word) // no word is a no
+		d := api.Decision{Approve: strings.EqualFold(word, "y") || strings.EqualFold(word, "yes")}
+		if _, err := client.Decide(a.ctx, w.ID, d); err != nil && a.ctx.Err() == nil {
+			a.say("%v", err)
+		}
+	}()
 }
 
 func (p *agentProgress) piece(s string) {

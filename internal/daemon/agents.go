@@ -8,16 +8,18 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/agent"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/kernel"
 	"github.com/pandastack/pandastack/internal/llm"
 	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/tools"
 )
 
 // newAgents puts the agent loop together.
-func newAgents(cfg *config.Config, manager *sandbox.Manager, kernels *kernel.Service, log *slog.Logger) *agent.Service {
+func newAgents(cfg *config.Config, manager *sandbox.Manager, kernels *kernel.Service, toolbox *tools.Service, log *slog.Logger) *agent.Service {
 	var limit *rate.Limiter
 	if n := cfg.ModelRate; n > 0 {
 		limit = rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
@@ -33,6 +35,7 @@ func newAgents(cfg *config.Config, manager *sandbox.Manager, kernels *kernel.Ser
 			Anthropic: llm.Endpoint{BaseURL: cfg.AnthropicBaseURL, Key: cfg.AnthropicKey},
 			Limit:     limit,
 		},
+		Tools:    agentTools{toolbox, manager},
 		Model:    cfg.AgentModel,
 		Secrets:  []string{cfg.OpenAIKey, cfg.AnthropicKey},
 		Logger:   log,
@@ -65,5 +68,22 @@ func (f guestFiles) Write(ctx context.Context, owner, sid, path string, data []b
 	}
 	defer done()
 	_, err = client.WriteFile(ctx, path, guest.WriteOptions{}, bytes.NewReader(data))
+	return err
+}
+
+// agentTools is what cells of agents call outside.
+type agentTools struct {
+	*tools.Service
+	manager *sandbox.Manager
+}
+
+var _ agent.Tools = agentTools{}
+
+func (t agentTools) Prompt(ctx context.Context, owner, sid string, budget int, count func(string) int) (string, error) {
+	return t.manager.ToolPrompt(ctx, owner, sid, budget, count)
+}
+
+func (t agentTools) Give(ctx context.Context, owner, sid string, list *api.Tools) error {
+	_, err := t.manager.SetTools(ctx, owner, sid, *list)
 	return err
 }

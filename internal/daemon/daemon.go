@@ -124,7 +124,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Logger: log, Notes: manager, Metrics: counts, HoldBytes: cfg.OutputMemory << 20, Hint: manager.Hint, Held: toolbox.Held,
 	})
 	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
-	agents := newAgents(cfg, manager, kernels, log)
+	agents := newAgents(cfg, manager, kernels, toolbox, log)
 	page, err := counts.Handler(metrics.Sources{
 		Overview: manager.Overview, Templates: manager.Templates, StoreErrors: st.Failures, EventsLost: events.Lost, Version: Version(drv.Name()),
 		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Agents: agents.Held, Log: log,

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
@@ -25,7 +26,7 @@ func toolService(cfg *config.Config, st *store.Store, secrets tools.Secrets, log
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := tools.New(tools.Options{Store: st, Secrets: secrets, Declared: declared, Log: log, Audit: lines})
+	s, err := tools.New(tools.Options{Store: st, Secrets: secrets, Declared: declared, Log: log, Audit: lines, Own: tools.Server(time.Now)})
 	if err != nil {
 		lines.Close()
 		return nil, nil, err

@@ -52,6 +52,9 @@ func (s *Server) startAgent(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(api.CodeDenied, "this key may not have the server call a base_url of its choice").
 			WithHint("use a key with the scope admin, or have the address put into the setting model_base_urls")
 	}
+	if err := s.checkTools(r, req.Tools); err != nil {
+		return err
+	}
 	run, err := s.Agents.Start(r.Context(), owner(r), req, r.Header.Get(api.ModelKeyHeader))
 	if err != nil {
 		return err

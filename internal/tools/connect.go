@@ -19,7 +19,7 @@ func (s *Service) functions(list []api.ToolFunction) []Tool {
 			Name: f.Name, Source: "function", Description: f.Description, Parameters: f.Parameters, Returns: f.Returns, Risky: f.Risky,
 			Timeout: time.Duration(f.TimeoutSeconds * float64(time.Second)),
 			Do: func(ctx context.Context, c Call) (json.RawMessage, error) {
-				conn := s.connection(store.Sandbox{ID: c.SandboxID})
+				conn := s.firstConnection(ctx, c.SandboxID)
 				if conn == nil {
 					return nil, failed(KindUnavailable, "the program that has this function is not connected")
 				}
@@ -29,6 +29,36 @@ func (s *Service) functions(list []api.ToolFunction) []Tool {
 	}
 	return out
 }
+
+// firstConnection gives the program that is connected. One that has not been
+// there yet is waited for: it connects when it has heard of its sandbox or run.
+func (s *Service) firstConnection(ctx context.Context, sandbox string) *Connection {
+	b := s.box(sandbox)
+	late := time.NewTimer(firstTime)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		came := s.came
+		s.mu.Unlock()
+		conn := s.connection(store.Sandbox{ID: sandbox})
+		b.mu.Lock()
+		b.met = b.met || conn != nil
+		met := b.met
+		b.mu.Unlock()
+		if conn != nil || met {
+			return conn
+		}
+		select {
+		case <-came:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+const firstTime = 10 * time.Second
 
 // connection is the program that is connected for a sandbox, or for the run that
 // it belongs to; nil when none is.
@@ -69,6 +99,8 @@ func (s *Service) Connect(scope string, send func(api.ToolMessage) error) *Conne
 	s.mu.Lock()
 	old := s.conns[scope]
 	s.conns[scope] = c
+	close(s.came)
+	s.came = make(chan struct{})
 	s.mu.Unlock()
 	if old != nil {
 		old.end(errReplaced)

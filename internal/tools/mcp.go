@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -168,6 +169,11 @@ func unwrapped(schema json.RawMessage) (json.RawMessage, bool) {
 	return out, true
 }
 
+func sameJSON(text string, value any) bool {
+	var v any
+	return json.Unmarshal([]byte(text), &v) == nil && reflect.DeepEqual(v, value)
+}
+
 // mcpSession is that of one sandbox with one server.
 type mcpSession struct {
 	service *Service
@@ -260,6 +266,13 @@ func resultOf(res *mcp.CallToolResult, wrapped bool) (json.RawMessage, error) {
 		raw, err := json.Marshal(res.StructuredContent)
 		if err != nil {
 			return nil, failed(KindBadResult, "its result is no JSON: %v", err)
+		}
+		// The same stands beside it as text, in which large numbers are whole and
+		// fields in their order.
+		if len(res.Content) == 1 {
+			if t, ok := res.Content[0].(*mcp.TextContent); ok && sameJSON(t.Text, res.StructuredContent) {
+				raw = []byte(t.Text)
+			}
 		}
 		if wrapped {
 			if inner := (member{schema: raw}).at("result"); inner != nil {

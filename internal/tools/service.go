@@ -49,6 +49,7 @@ type Service struct {
 	http *http.Client
 
 	mu     sync.Mutex
+	came   chan struct{}                         // closed and replaced when a program connects
 	boxes  map[string]*box                       // by sandbox
 	conns  map[string]*Connection                // of programs, by sandbox or by agent's run
 	loaded map[string]*loaded                    // sources that were looked at lately, by what they are
@@ -67,6 +68,7 @@ type box struct {
 	limit   *rate.Limiter
 	places  chan struct{}
 	lines   []api.ToolCall // the last ones
+	met     bool           // a program was connected for it
 	held    time.Duration  // in which calls waited for decisions, all together
 	holds   int
 	since   time.Time
@@ -119,7 +121,7 @@ func New(o Options) (*Service, error) {
 		o.Own[i].stub = newStub(o.Own[i])
 	}
 	return &Service{
-		o: o, log: o.Log, boxes: map[string]*box{}, conns: map[string]*Connection{}, loaded: map[string]*loaded{},
+		o: o, log: o.Log, came: make(chan struct{}), boxes: map[string]*box{}, conns: map[string]*Connection{}, loaded: map[string]*loaded{},
 		waits: map[string]chan api.Approval{}, runs: map[string]map[chan api.Approval]bool{},
 		http: &http.Client{Transport: o.Client, CheckRedirect: sameHost},
 	}, nil
@@ -191,6 +193,11 @@ func (s *Service) names() []string {
 	}
 	for n := range s.o.Declared.MCP {
 		out = append(out, n)
+	}
+	for _, t := range s.o.Own {
+		if space, _, _ := strings.Cut(t.Name, "."); !slices.Contains(out, space) {
+			out = append(out, space)
+		}
 	}
 	slices.Sort(out)
 	return out

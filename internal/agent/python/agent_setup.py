@@ -181,9 +181,7 @@ def install(shell):
     def look(info):
         try:
             code = shell.transform_cell(info.raw_cell) if info.raw_cell else ""
-            found = advise(code)
-            if found:
-                shell.display_pub.publish({ADVICE: found}, {})
+            shell.display_pub.publish({ADVICE: advise(code)}, {})
         except Exception:
             pass  # it is advice: a cell must not fail for it
 

@@ -110,7 +110,7 @@ class Connector:
         finally:
             for task in list(self._calls.values()):
                 task.cancel()  # nobody waits for them any more
-        return line.close_code != 1008
+        return bool(line.close_code != 1008)
 
     async def _answer(self, line: Any, call: Mapping[str, Any]) -> None:
         result: Dict[str, Any] = {"type": "tool_result", "call_id": call["call_id"]}

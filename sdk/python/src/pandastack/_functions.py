@@ -106,8 +106,8 @@ class Function:
 
     def __init__(self, function: Callable[..., Any], space: str = "") -> None:
         told = getattr(function, "__pandastack_tool__", {})
-        own = told.get("name") or getattr(function, "__name__", "")
-        self.name = f"{space}.{own}" if space and "." not in own else own
+        own = str(told.get("name") or getattr(function, "__name__", ""))
+        self.name: str = f"{space}.{own}" if space and "." not in own else own
         self.function = function
         self.waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
         try:
@@ -310,18 +310,18 @@ def _docstring(text: str) -> Tuple[str, Dict[str, str]]:
     notes: Dict[str, str] = {}
     for match in re.finditer(r"^\s*:param\s+(?:\S+\s+)??(\w+):\s*(.*)$", text, re.M):
         notes[match[1]] = match[2].strip()
-    match = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\s*\n)*)", text, re.M)
-    if match:
+    section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\s*\n)*)", text, re.M)
+    if section:
         name = ""
         indent = 0
-        for line in match[1].splitlines():
+        for line in section[1].splitlines():
             start = re.match(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$", line)
             if start and (not name or len(start[1]) <= indent):
                 name, indent = start[2], len(start[1])
                 notes[name] = start[3].strip()
             elif name and line.strip():
                 notes[name] += " " + line.strip()
-        text = text[: match.start()] + text[match.end() :]
+        text = text[: section.start()] + text[section.end() :]
     text = re.sub(r"^\s*:(param|type|returns?|rtype|raises?)\b.*$", "", text, flags=re.M)
     return re.sub(r"\n{3,}", "\n\n", text).strip(), notes
 

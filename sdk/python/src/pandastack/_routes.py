@@ -251,7 +251,7 @@ def put_tools(sandbox_id: str, tools: Dict[str, Any]) -> Request:
 
 
 def tool_calls(sandbox_id: str, limit: int) -> Request:
-    query = [("limit", str(check.whole("limit", limit, least=0)))]
+    query: List[Tuple[str, Optional[str]]] = [("limit", str(check.whole("limit", limit, least=0)))]
     return Request("GET", _sandbox(sandbox_id, "/tools/calls"), query=query, repeatable=True)
 
 
@@ -264,7 +264,8 @@ def connect_agent(run_id: str) -> str:
 
 
 def list_approvals(sandbox_id: Optional[str], agent_id: Optional[str], status: Optional[str]) -> Request:
-    query = [(n, check.text(n, v)) for n, v in (("sandbox_id", sandbox_id), ("agent_id", agent_id), ("status", status)) if v is not None]
+    given = (("sandbox_id", sandbox_id), ("agent_id", agent_id), ("status", status))
+    query: List[Tuple[str, Optional[str]]] = [(name, check.text(name, value)) for name, value in given if value is not None]
     return Request("GET", "/approvals", query=query, repeatable=True)
 
 

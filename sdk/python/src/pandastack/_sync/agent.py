@@ -7,8 +7,12 @@ from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Seque
 
 from .. import _checks as check
 from .. import _routes as routes
+from .._connector import Connector
+from .._functions import Toolset
+from ..errors import ConflictError
 from ..records import AgentEvent, AgentInfo
 from .client import Client, shared_client
+from .transport import current_loop, settled
 
 Files = Union[Sequence[str], Mapping[str, Union[str, bytes]]]
 
@@ -39,6 +43,9 @@ class Agent:
             ``{"api.example.com": {"header": "Authorization", "ref": "example-key"}}``. The model is told for which hosts.
         keep: what becomes of the sandbox at the end: ``"kill"``, ``"keep"`` or ``"snapshot"``.
         limits: such as ``{"max_turns": 10, "max_seconds": 300, "max_tokens": 100_000, "cell_seconds": 30}``.
+        tools: what the model's code can call outside of the sandbox, as `tools` of `Sandbox.create`. Functions are
+            called here, so runs that use them need this program; a call meanwhile is "unavailable".
+        tool_policy: which calls are carried out, and which somebody is asked about, as of `Sandbox.create`.
         price: ``{"input": …, "output": …}`` in US dollars a million tokens; needed for the limit ``max_cost_usd``.
         api_url, api_key: as for `Sandbox.create`.
     """
@@ -64,10 +71,13 @@ class Agent:
         keep: str = "kill",
         limits: Optional[Dict[str, float]] = None,
         price: Optional[Dict[str, float]] = None,
+        tools: Any = None,
+        tool_policy: Optional[Dict[str, Any]] = None,
         api_url: Optional[str] = None,
         api_key: Optional[str] = None,
     ) -> None:
         self._server = api_url, api_key
+        self._tools = Toolset(tools or [], tool_policy) if tools is not None or tool_policy is not None else None
         self._options: Dict[str, Any] = {
             "model": model,
             "base_url": base_url,
@@ -77,6 +87,7 @@ class Agent:
             "keep": check.text("keep", keep),
             "limits": limits,
             "price": price,
+            "tools": self._tools.wire if self._tools else None,
         }
         self._sandbox = routes.agent_sandbox(template, from_snapshot, cpu, memory_mb, disk_mb, pids, envs, network, secrets)
         self._model_key = model_key
@@ -123,7 +134,15 @@ class Agent:
             options.update(self._sandbox)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
         client = shared_client(*self._server)
-        return AgentRun(client, AgentInfo.from_wire((client._send(request)).object()))
+        run = AgentRun(client, AgentInfo.from_wire((client._send(request)).object()))
+        if self._tools and self._tools.functions:
+            line = Connector(client._endpoint, routes.connect_agent(run.id), self._tools.functions, current_loop())
+            try:
+                settled(line.ready)
+            except ConflictError:
+                pass  # it has ended already
+            run._line = line
+        return run
 
     def get(self, id: str) -> "AgentRun":
         """The run with this id.
@@ -153,6 +172,7 @@ class AgentRun:
         self._client = client
         self.id = info.id
         self.info = info
+        self._line: Optional[Connector] = None  # which leaves by itself when the run has ended
 
     @property
     def answer(self) -> Optional[str]:

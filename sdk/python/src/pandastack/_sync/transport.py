@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import urllib3
 from urllib3.exceptions import (
@@ -21,6 +21,9 @@ from urllib3.exceptions import (
 from .._config import Endpoint
 from .._request import CHUNK, CONNECT_SECONDS, FEED_SECONDS, Request, Response, Source, body_size
 from ..errors import APIConnectionError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 POOL_SIZE = 128  # connections kept; more are opened when needed
 
@@ -141,7 +144,7 @@ def settled(future: "Future[Any]") -> Any:
     return future.result()
 
 
-def current_loop() -> None:
+def current_loop() -> Optional[AbstractEventLoop]:
     """There is none: coroutines of the user's run in a loop of the connection's own."""
     return None
 
