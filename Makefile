@@ -121,6 +121,7 @@ test-sdk:
 test-ts: ts $(TS)/runtimes/node_modules/.done
 	cd $(TS) && npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done
 test-live:
+	@bash scripts/deps test
 	$(PYTEST) test
 test-examples:
 	$(PYTEST) examples

@@ -166,7 +166,7 @@ class Postgres:
 
     def __init__(self, folder: Path, tls: Path, password: str) -> None:
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name))
-        assert found, "PostgreSQL is missing: make deps installs it (scripts/deps test)"
+        assert found, "PostgreSQL is missing: scripts/deps test installs it"
         self.bin, self.data, self.port, self.password = found[-1], folder / "pg", free_port(), password
         self.data.mkdir()
         (folder / "pg-password").write_text(password)

@@ -84,18 +84,15 @@ def test_pip_says_what_to_do_where_nothing_is_open(world: World) -> None:
             said = done.stdout + done.stderr
             assert CLOSED in said, said
             assert "Retrying" not in said and "No matching distribution" in said, said
-        # A file of one's own still installs, and an index that one names is asked.
-        sb.exec("mkdir -p /tmp/p && cd /tmp/p && printf '[project]\\nname = \"own\"\\nversion = \"1\"\\n' > pyproject.toml")
-        assert sb.exec("pip install -q --index-url http://192.0.2.1/ --retries 0 aiohttp").exit_code == 1
         before = len(world.index.asked)
         sb.network.set({"allow": ["pypi"]})
         done = sb.run_code("%pip install -q websockets\nimport websockets; websockets.__version__", timeout_seconds=120)
         assert done.error is None and done.text, done
         assert len(world.index.asked) > before
         sb.network.set({"mode": "deny"})
-        assert CLOSED in sb.exec("pip download websockets || true").stdout
+        assert CLOSED in sb.exec("pip download -q websockets").stderr
     with world.make(network={"allow": ["api.example.com"]}) as sb:
-        assert CLOSED in sb.exec("pip install aiohttp || true").stdout
+        assert CLOSED in sb.exec("pip install -q aiohttp").stderr
 
 
 def test_pip_installs_from_the_machines_own_index_and_no_password_enters(world: World) -> None:
@@ -120,7 +117,7 @@ def test_pip_installs_from_the_machines_own_index_and_no_password_enters(world: 
         assert post.stdout == "401\n" and ("POST", "/upload", "") in world.index.asked, (post, world.index.asked[-3:])
         refused = sb.exec(f"curl -sS -m 20 {world.plain.url}/open", check=False)
         assert refused.exit_code == 7 and "refused" in refused.stderr.lower() or "Could not connect" in refused.stderr, refused
-        # It holds after a sleep and under the next daemon, and a changed password does.
+        # It holds after a sleep.
         sb.hibernate()
         assert sb.exec("pip download -q --no-cache-dir -d /tmp/again websockets", timeout_seconds=120).exit_code == 0
     for f in Path(world.daemon.data).rglob("*"):
