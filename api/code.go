@@ -127,9 +127,10 @@ const (
 	EventStderr       = "stderr"
 	EventResult       = "result"
 	EventInputRequest = "input_request"
-	EventGap          = "gap"  // output that was not kept; Dropped bytes of Stream
-	EventEnd          = "end"  // of an execution
-	EventExit         = "exit" // of a process
+	EventGap          = "gap"     // output that was not kept; Dropped bytes of Stream
+	EventMessage      = "message" // to a notebook, and to nobody else
+	EventEnd          = "end"     // of an execution
+	EventExit         = "exit"    // of a process
 )
 
 // Event is one entry in the numbered output of an execution or a process. Only
@@ -149,11 +150,24 @@ type Event struct {
 	Metadata         map[string]json.RawMessage `json:"metadata,omitempty"`
 	IsLastExpression bool                       `json:"is_last_expression,omitempty"`
 
-	Prompt string `json:"prompt,omitempty"` // input_request
+	Prompt   string `json:"prompt,omitempty"`   // input_request
+	Password bool   `json:"password,omitempty"` // input_request: what is typed must not be seen
+
+	Message *NotebookMessage `json:"message,omitempty"` // message
+	Reply   json.RawMessage  `json:"reply,omitempty"`   // end, of what a notebook asked: the content of the answer
 
 	Stream  string `json:"stream,omitempty"`  // gap: "stdout" or "stderr"
 	Dropped int64  `json:"dropped,omitempty"` // gap: bytes
 
 	Execution *Execution `json:"execution,omitempty"` // end: all but Stdout, Stderr, Results, ResultsMeta
 	Exit      *Exit      `json:"exit,omitempty"`      // exit
+}
+
+// NotebookMessage is what goes over Jupyter's iopub channel besides output and
+// results: comm messages, displays that have an id and their updates.
+type NotebookMessage struct {
+	Type     string          `json:"type"` // as in "comm_msg"
+	Content  json.RawMessage `json:"content"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Buffers  [][]byte        `json:"buffers,omitempty"`
 }

@@ -182,7 +182,7 @@ var (
 		"wsRequest": "ExecSocketRequest", "wsOutput": "ExecSocketOutput", "wsEnd": "ExecSocketEnd", "ptySaid": "TerminalRequest", "ptyNumber": "TerminalNumber", "ptyGap": "TerminalGap", "ptyExit": "TerminalExit", "ptyError": "TerminalError", "chunkData": "ChunkEvent", "exitData": "ExecExitEvent", "startedData": "StartedEvent",
 		"textData": "OutputEvent", "resultData": "ResultEvent", "promptData": "InputRequestEvent", "gapData": "GapEvent", "endData": "EndEvent",
 	}
-	notSent = []string{"Event"} // the server takes events apart: see the schemas above
+	notSent = []string{"Event", "NotebookMessage"} // the server takes events apart: see the schemas above
 )
 
 // Every type of this package is a schema of openapi.yaml with the same name and

@@ -68,13 +68,15 @@ var arrows = []struct{ part, may string }{
 	{"internal/preview", "api internal/auth internal/fault"},
 	{"internal/tools", "api internal/fault internal/guest internal/guestapi internal/store"},
 	{"internal/network", "api internal/egress internal/fault internal/guestapi internal/store"},
-	{"internal/httpapi", "api internal/agent internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/kernel internal/network internal/preview internal/process internal/sandbox internal/store internal/tools"},
+	{"internal/jupyter", "api internal/guestapi internal/kernel"},
+	{"internal/httpapi", "api internal/agent internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/jupyter internal/kernel internal/network internal/preview internal/process internal/sandbox internal/store internal/tools"},
 	{"sdk/go/tree", ""}, // both ends of a copy have it
 	{"sdk/go", "api sdk/go/tree"},
+	{"internal/mcpserver", "api sdk/go"},
 	{"test/conformance/sdk_go", "api sdk/go"},
-	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/template sdk/go"},
+	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/mcpserver internal/template sdk/go"},
 	{"internal/daemon", "api internal/agent internal/auth internal/caller internal/config internal/driver/... internal/egress/... internal/fault internal/guest internal/guestapi internal/llm internal/network " +
-		"internal/httpapi internal/journal internal/kernel/... internal/metrics internal/netns internal/preview internal/process internal/sandbox internal/store internal/template internal/tools templates"},
+		"internal/httpapi internal/journal internal/jupyter internal/kernel/... internal/mcpserver internal/metrics internal/netns internal/preview internal/process internal/sandbox internal/store internal/template internal/tools templates"},
 	{"cmd/pandastack", "internal/cli"},
 }
 

@@ -42,6 +42,7 @@ type grammar struct {
 	Agent    agentCmd    `cmd:"" help:"Models that do a task by writing Python in a sandbox."`
 	Analyst  analystCmd  `cmd:"" help:"Ask a question about files of data."`
 	Key      keyCmd      `cmd:"" help:"API keys."`
+	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Speak the Model Context Protocol on standard input and output, for programs with models."`
 
 	Completion completionCmd `cmd:"" help:"Write the script by which a shell completes commands."`
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`

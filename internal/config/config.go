@@ -78,6 +78,7 @@ type Config struct {
 	MaxAgents                int
 	AgentsMemoryMB           int
 	AgentsKeep               time.Duration
+	MCPSessions              time.Duration
 	NetworkPolicies          string // a JSON object of policies by name
 	NetworkLogMB             int
 	Tools                    string // a JSON object of api.Tools
@@ -150,6 +151,7 @@ func (c *Config) settings() []setting {
 		{"max_agents", number(&c.MaxAgents), "Agents that one workspace may have running at once."},
 		{"agents_memory_mb", number(&c.AgentsMemoryMB), "Memory that all running agents together may hold of the server's, in MB: their transcripts, and the figures that models are shown. Beyond it none is started."},
 		{"agents_keep", duration(&c.AgentsKeep), "How long the transcripts of agents that ended are kept."},
+		{"mcp_sessions", duration(&c.MCPSessions), "How long an MCP session over HTTP is kept whose client asks nothing; its sandboxes end with it."},
 	}
 }
 
@@ -185,6 +187,7 @@ func defaults(env Env) Config {
 		MaxAgents:       32,
 		AgentsMemoryMB:  512,
 		AgentsKeep:      30 * 24 * time.Hour,
+		MCPSessions:     time.Hour,
 		NetworkLogMB:    64,
 		NetworkPackages: true,
 	}

@@ -27,7 +27,9 @@ import (
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/httpapi"
 	"github.com/pandastack/pandastack/internal/journal"
+	"github.com/pandastack/pandastack/internal/jupyter"
 	"github.com/pandastack/pandastack/internal/kernel"
+	"github.com/pandastack/pandastack/internal/mcpserver"
 	"github.com/pandastack/pandastack/internal/metrics"
 	"github.com/pandastack/pandastack/internal/preview"
 	"github.com/pandastack/pandastack/internal/process"
@@ -125,6 +127,11 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	})
 	commands := process.New(manager, process.Config{Notes: manager, Hint: manager.Hint})
 	agents := newAgents(cfg, manager, kernels, toolbox, log)
+	notebooks := jupyter.NewServer(kernels, log)
+	url := "http://" + reachable(ln.Addr())
+	models := mcpserver.NewHandler(mcpserver.HTTPOptions{
+		Options: mcpserver.Options{Version: version, Log: log}, URL: url, Silent: cfg.MCPSessions,
+	})
 	page, err := counts.Handler(metrics.Sources{
 		Overview: manager.Overview, Templates: manager.Templates, StoreErrors: st.Failures, EventsLost: events.Lost, Version: Version(drv.Name()),
 		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Agents: agents.Held, Log: log,
@@ -140,7 +147,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Handler: httpapi.New(httpapi.Options{
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys, Agents: agents, ModelURLs: cfg.ModelURLs,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
-			Version: Version(drv.Name()), Log: log, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
+			Version: Version(drv.Name()), Log: log, MCP: models, Notebooks: notebooks, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
 			Rate:    httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
 			Secrets: nets, NetworkLog: netLog, Tools: toolbox, ToolURLs: cfg.ToolURLs,
 			Links: preview.NewSigner(master.Derive("preview links"), time.Now), PreviewDomain: cfg.PreviewDomain,
@@ -152,7 +159,6 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	url := "http://" + reachable(ln.Addr())
 	started, err := introduce(ctx, cfg, keys, url, sur.ClientFile)
 	if err != nil {
 		ln.Close()
@@ -207,6 +213,8 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.RequestDrain)
 	defer cancel()
 	events.EndStreams()
+	models.Close()
+	notebooks.Close()
 	agents.Close() // before the cells that they wait for count as left
 	netLog.EndStreams()
 	shutdown := srv.Shutdown(drain)

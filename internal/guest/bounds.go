@@ -3,6 +3,7 @@ package guest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
@@ -152,7 +153,12 @@ func checkEvent(e *api.Event) error {
 		}
 		e.Data, e.Metadata, e.IsLastExpression = in.Data, in.Metadata, in.IsLastExpression
 	case api.EventInputRequest:
-		e.Prompt = cut(in.Prompt, maxMessage)
+		e.Prompt, e.Password = cut(in.Prompt, maxMessage), in.Password
+	case api.EventMessage:
+		if err := checkMessage(in.Message); err != nil {
+			return err
+		}
+		e.Message = in.Message
 	case api.EventGap:
 		if in.Stream != "stdout" && in.Stream != "stderr" {
 			return fmt.Errorf("a gap in stream %q", cut(in.Stream, maxName))
@@ -161,6 +167,12 @@ func checkEvent(e *api.Event) error {
 	case api.EventEnd:
 		if in.Execution == nil {
 			return fmt.Errorf("an end that says nothing")
+		}
+		if len(in.Reply) > 0 {
+			if in.Reply[0] != '{' || guestapi.Depth(in.Reply) > guestapi.MaxDepth {
+				return fmt.Errorf("a reply that is no object, or too deep")
+			}
+			e.Reply = in.Reply
 		}
 		e.Execution = in.Execution
 		return checkExecution(e.Execution)
@@ -172,6 +184,18 @@ func checkEvent(e *api.Event) error {
 		checkExit(e.Exit)
 	default:
 		return fmt.Errorf("event type %q", cut(in.Type, maxName))
+	}
+	return nil
+}
+
+func checkMessage(m *api.NotebookMessage) error {
+	switch {
+	case m == nil || !slices.Contains(guestapi.Messages, m.Type):
+		return fmt.Errorf("a message of a type that there is not")
+	case len(m.Content) == 0 || m.Content[0] != '{' || guestapi.Depth(m.Content) > guestapi.MaxDepth || guestapi.Depth(m.Metadata) > guestapi.MaxDepth:
+		return fmt.Errorf("a message whose content is no object, or too deep")
+	case len(m.Buffers) > guestapi.MaxBuffers:
+		return fmt.Errorf("a message with %d buffers", len(m.Buffers))
 	}
 	return nil
 }

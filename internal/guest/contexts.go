@@ -11,6 +11,8 @@ import (
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
+const notebooks = 8 // the protocol that has them
+
 // contextPath is where a context is. The id was checked, or is refused here:
 // it must not lead to another route.
 func contextPath(cid string, rest string) (string, error) {
@@ -133,6 +135,11 @@ func (c *Client) Run(ctx context.Context, cid string, req guestapi.RunRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if req.Notebook != nil || req.Ask != nil {
+		if err := c.needs(notebooks, "run cells of notebooks"); err != nil {
+			return nil, err
+		}
+	}
 	return c.events(ctx, call{method: http.MethodPost, path: path, json: req}, req.After)
 }
 
@@ -154,6 +161,18 @@ func (c *Client) InterruptExecution(ctx context.Context, cid, eid string) error 
 		return err
 	}
 	return c.do(ctx, call{method: http.MethodPost, path: path}, nil)
+}
+
+// Input answers the input() of a running execution.
+func (c *Client) Input(ctx context.Context, cid, eid, value string) error {
+	if err := c.needs(notebooks, "be answered in input()"); err != nil {
+		return err
+	}
+	path, err := executionPath(cid, eid, "/input")
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: http.MethodPost, path: path, json: guestapi.InputReply{Value: value}}, nil)
 }
 
 func afterQuery(after int64, follow bool) url.Values {

@@ -1,6 +1,7 @@
 package guestapi
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
@@ -34,6 +35,28 @@ func CheckID(field, s string) error {
 	}
 	return nil
 }
+
+// Asks are the requests of notebooks, besides cells, that a context answers.
+var Asks = []string{
+	"kernel_info_request", "complete_request", "inspect_request", "is_complete_request", "history_request", "comm_info_request",
+	"comm_open", "comm_msg", "comm_close",
+}
+
+// CheckAsk refuses what is no request of a notebook.
+func CheckAsk(a Ask) error {
+	switch {
+	case !slices.Contains(Asks, a.Type):
+		return fault.InvalidField("ask", "a context does not answer %.80q", a.Type)
+	case len(a.Content) == 0 || a.Content[0] != '{' || Depth(a.Content) > MaxDepth:
+		return fault.InvalidField("ask", "the content must be an object, at most %d deep", MaxDepth)
+	case len(a.Buffers) > MaxBuffers:
+		return fault.InvalidField("ask", "%d buffers are too many: there may be %d", len(a.Buffers), MaxBuffers)
+	}
+	return nil
+}
+
+// Messages are the types that an event "message" may have.
+var Messages = []string{"display_data", "update_display_data", "clear_output", "comm_open", "comm_msg", "comm_close"}
 
 // CheckCode refuses code that cannot be a cell.
 func CheckCode(code string) error {

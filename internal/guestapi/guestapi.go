@@ -21,6 +21,7 @@
 //	POST   /contexts/{cid}/executions                RunRequest → NDJSON of api.Event, from the first to the end
 //	GET    /contexts/{cid}/executions/{eid}?after=N&follow=1   NDJSON of api.Event with seq > N
 //	POST   /contexts/{cid}/executions/{eid}/interrupt
+//	POST   /contexts/{cid}/executions/{eid}/input    InputReply → 204; what input() gives; 409 when the cell does not run
 //	GET    /processes                                []api.Process
 //	POST   /processes                                StartProcess → api.Process
 //	GET    /processes/{pid}                          api.Process
@@ -53,6 +54,7 @@
 package guestapi
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -71,7 +73,7 @@ import (
 //	5  GET, PUT /files/tar
 //	6  POST /trust
 //	7  POST /calls
-//	8  Packages in AssignRequest, and POST /packages; GET /watches/{id}
+//	8  Packages in AssignRequest, and POST /packages; GET /watches/{id}; notebooks: RunRequest.Notebook and Ask, events "message", Event.Reply, POST …/input
 const (
 	Protocol       = 8
 	OldestProtocol = 1
@@ -132,6 +134,9 @@ const (
 	MaxTypeName = 128 // bytes of one's name, and of a key of the metadata
 	MaxMetadata = 64  // entries
 	MaxDepth    = 64  // to which metadata may be nested
+
+	MaxBuffers = 256      // of one message of a notebook
+	MaxInput   = 64 << 10 // bytes of an answer to input()
 )
 
 // Hello is the guest's half of the handshake.
@@ -260,6 +265,42 @@ type RunRequest struct {
 	TimeoutMS   int64  `json:"timeout_ms"`
 	After       int64  `json:"after,omitempty"`
 	Follow      bool   `json:"follow,omitempty"`
+
+	Notebook *Notebook `json:"notebook,omitempty"` // Code is run for a front end of Jupyter
+	Ask      *Ask      `json:"ask,omitempty"`      // instead of Code
+}
+
+// Notebook is what Jupyter's execute_request says besides code. There are then
+// events of the type "message", and the end has a Reply.
+type Notebook struct {
+	Silent          bool              `json:"silent,omitempty"`
+	StoreHistory    bool              `json:"store_history"`
+	Stdin           bool              `json:"stdin,omitempty"` // somebody answers input()
+	UserExpressions map[string]string `json:"user_expressions,omitempty"`
+}
+
+// Ask is another request of Jupyter's, or a comm message, as in "complete_request".
+// It waits for its turn like a cell and is not counted as one. The end has the
+// content of the reply.
+type Ask struct {
+	Type     string          `json:"type"`
+	Content  json.RawMessage `json:"content"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Buffers  [][]byte        `json:"buffers,omitempty"`
+}
+
+// Size is about how many bytes it has.
+func (a Ask) Size() int {
+	n := len(a.Content) + len(a.Metadata)
+	for _, b := range a.Buffers {
+		n += len(b) * 4 / 3
+	}
+	return n
+}
+
+// InputReply answers the input_request of a running cell.
+type InputReply struct {
+	Value string `json:"value"`
 }
 
 // StartProcess starts a process.

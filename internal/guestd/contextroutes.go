@@ -119,6 +119,25 @@ func (a *Agent) getExecution(w http.ResponseWriter, r *http.Request) error {
 	return streamEvents(w, r, ex.Log, after, follow)
 }
 
+func (a *Agent) inputExecution(w http.ResponseWriter, r *http.Request) error {
+	var req guestapi.InputReply
+	if err := readJSON(w, r, &req); err != nil {
+		return err
+	}
+	if len(req.Value) > guestapi.MaxInput {
+		return fault.InvalidField("value", "%d bytes are too many for an answer: there may be %d", len(req.Value), guestapi.MaxInput)
+	}
+	c, err := a.context(r)
+	if err != nil {
+		return err
+	}
+	ex, err := a.kernels.Execution(r.PathValue("cid"), r.PathValue("eid"))
+	if err != nil {
+		return err
+	}
+	return noContent(w, c.Input(ex, req.Value))
+}
+
 func (a *Agent) interruptExecution(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.context(r)
 	if err != nil {

@@ -49,6 +49,7 @@ func (a *Agent) routes() http.Handler {
 	handle("POST /contexts/{cid}/executions", a.postExecution)
 	handle("GET /contexts/{cid}/executions/{eid}", a.getExecution)
 	handle("POST /contexts/{cid}/executions/{eid}/interrupt", a.interruptExecution)
+	handle("POST /contexts/{cid}/executions/{eid}/input", a.inputExecution)
 
 	handle("GET /processes", a.listProcesses)
 	handle("POST /processes", a.startProcess)

@@ -52,6 +52,9 @@ func (s *Server) authenticated(need auth.Scope, next handler) handler {
 
 // bearer is the key that a request carries, "" without one.
 func bearer(r *http.Request) string {
+	if key := jupyterKey(r); key != "" {
+		return key
+	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""

@@ -86,10 +86,7 @@ func (s *Server) reachable(r *http.Request) error {
 // answered already.
 func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return nil, &withStatus{
-			fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("commands run without one by POST …/exec/stream, terminals by POST …/processes"),
-			http.StatusUpgradeRequired, "Upgrade", "websocket",
-		}
+		return nil, errNoWebSocket
 	}
 	conn, err := websocket.Accept(w, r, nil) // foreign origins were refused already
 	if err != nil {
@@ -97,6 +94,11 @@ func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 		return nil, nil
 	}
 	return conn, nil
+}
+
+var errNoWebSocket = &withStatus{
+	fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("commands run without one by POST …/exec/stream, terminals by POST …/processes, cells by POST …/run"),
+	http.StatusUpgradeRequired, "Upgrade", "websocket",
 }
 
 // goodbye ends a WebSocket, and says so when it is because the server stops.

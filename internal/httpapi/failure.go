@@ -74,6 +74,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		writeJSON(w, status, cut.body(body))
 		return
 	}
+	if strings.HasPrefix(r.URL.Path, jupyterPrefix) { // whose clients look for other names
+		writeJSON(w, status, forJupyter(body, status))
+		return
+	}
 	writeJSON(w, status, body)
 }
 

@@ -31,7 +31,7 @@ func TestEveryRouteSaysWhatItNeeds(t *testing.T) {
 func TestScopesAreKept(t *testing.T) {
 	for pattern, need := range needs {
 		method, path, _ := strings.Cut(pattern, " ")
-		path = strings.NewReplacer("{id}", "sb-1", "{cid}", "c", "{eid}", "e", "{pid}", "7", "{name}", "base", "{prefix}", "pds_00112233", "{port}", "80", "{token}", "no.token", "{path}", "x").Replace(path)
+		path = strings.NewReplacer("{id}", "sb-1", "{cid}", "c", "{eid}", "e", "{pid}", "7", "{name}", "base", "{prefix}", "pds_00112233", "{port}", "80", "{token}", "no.token", "{path}", "x", "{kid}", "default").Replace(path)
 		for _, has := range []auth.Scope{"", auth.Read, auth.Run, auth.Admin} {
 			behind := &stub{}
 			srv := New(Options{Sandboxes: behind, Kernels: behind, Commands: behind, Keys: stubKeys{}})
@@ -80,10 +80,10 @@ func serve(srv *Server, res http.ResponseWriter, req *http.Request) {
 // The order of reading, running and managing.
 func TestMethodsThatOnlyLookNeedRead(t *testing.T) {
 	for pattern, need := range needs {
-		if need == anyone || need == auth.Admin {
+		if need == anyone || need == auth.Admin || strings.HasSuffix(pattern, "/mcp") { // of which each tool needs what it does
 			continue
 		}
-		uses := slices.ContainsFunc([]string{"/ws", "/pty", "/attach", "/connect", proxyRoute}, func(end string) bool { return strings.HasSuffix(pattern, end) })
+		uses := slices.ContainsFunc([]string{"/ws", "/pty", "/attach", "/connect", "/channels", proxyRoute}, func(end string) bool { return strings.HasSuffix(pattern, end) })
 		if get := strings.HasPrefix(pattern, "GET ") && !uses; get != (need == auth.Read) { // a WebSocket begins as a GET
 			t.Errorf("%s needs %s", pattern, need)
 		}

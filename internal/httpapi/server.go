@@ -59,6 +59,10 @@ type Options struct {
 	ToolURLs []string
 	// Links signs and checks the links to ports of sandboxes; nil: there are none.
 	Links *preview.Signer
+	// MCP serves the Model Context Protocol to whoever has a key; nil: there is none.
+	MCP http.Handler
+	// Notebooks connects front ends of Jupyter.
+	Notebooks Notebooks
 	// PreviewDomain is where ports of sandboxes have their names, besides
 	// localhost: a name, with a port when visitors need one; "" for none.
 	PreviewDomain string
@@ -217,6 +221,14 @@ func (s *Server) routes() {
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/interrupt", s.interrupt)
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/restart", s.restart)
 	locked("POST /v1/sandboxes/{id}/repl/sessions/{cid}/fork", s.forkContext)
+
+	for _, at := range []string{"/mcp", "/v1/mcp", "/v1/sandboxes/{id}/mcp"} {
+		locked("POST "+at, s.mcp)
+		locked("GET "+at, s.mcp)
+		locked("DELETE "+at, s.mcp)
+	}
+
+	s.jupyterRoutes(locked)
 
 	locked("POST /v1/agents", s.startAgent)
 	locked("GET /v1/agents", s.listAgents)

@@ -54,12 +54,12 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 				t.Errorf("%s of a foreign one:\n%+v\none that never was:\n%+v", pattern, got, want)
 			}
 			continue
-		case !strings.HasPrefix(path, "/v1/sandboxes/{id}"):
+		case !strings.HasPrefix(path, "/v1/sandboxes/{id}") && !strings.HasPrefix(path, "/jupyter/{id}/"):
 			t.Errorf("%s: this test does not know what a foreign one of these is", pattern)
 			continue
 		}
 		at := func(id string) answer {
-			p := strings.NewReplacer("{id}", id, "{cid}", "default", "{eid}", "e-1", "{pid}", "7", "{port}", "80", "{path}", "x").Replace(path)
+			p := strings.NewReplacer("{id}", id, "{cid}", "default", "{eid}", "e-1", "{pid}", "7", "{port}", "80", "{path}", "x", "{kid}", "default", "{name}", "python3").Replace(path)
 			return l.ask("bob", method, p+query, fits, id)
 		}
 		want := at(never)

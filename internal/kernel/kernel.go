@@ -63,6 +63,7 @@ type Service struct {
 	watch    *watch
 	budget   *budget
 	told     *told
+	taps     taps
 }
 
 // New makes a Service.
@@ -81,7 +82,7 @@ func New(guests Guests, cfg Config) *Service {
 		cfg.HoldBytes = 512 << 20
 	}
 	s := &Service{
-		guests: guests, cfg: cfg, budget: newBudget(cfg.HoldBytes), told: newTold(),
+		guests: guests, cfg: cfg, taps: taps{known: map[string]map[*tap]bool{}}, budget: newBudget(cfg.HoldBytes), told: newTold(),
 		commands: process.New(guests, process.Config{MaxTimeout: cfg.MaxTimeout, Notes: cfg.Notes, Hint: cfg.Hint}),
 	}
 	s.watch = newWatch(cfg.DisconnectWait, s.interruptLeft)

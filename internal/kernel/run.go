@@ -43,20 +43,29 @@ func (s *Service) Stream(ctx context.Context, owner, sid, cid string, req api.Ru
 			yield(api.Event{}, err)
 			return
 		}
-		e := execution{sid, cid, run.ExecutionID}
-		f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
-		f.opened = func() { s.watch.run(e, req.Detach) }
-		defer func() {
-			switch {
-			case f.isOpen:
-				s.watch.leave(e, f.ended)
-			case f.asked && ctx.Err() != nil: // gone before the guest could say that it has the cell
-				s.watch.run(e, req.Detach)
-				s.watch.leave(e, false)
-			}
-		}()
-		f.events(ctx, 0, f.start(run), yield)
+		s.stream(ctx, owner, sid, cid, run, req.Detach, yield)
 	}
+}
+
+// stream sends what is to be run and follows it to its end.
+func (s *Service) stream(ctx context.Context, owner, sid, cid string, run guestapi.RunRequest, detach bool, yield func(api.Event, error) bool) {
+	e := execution{sid, cid, run.ExecutionID}
+	f := &follow{s: s, owner: owner, execution: e, link: s.link(owner, sid), timeout: time.Duration(run.TimeoutMS) * time.Millisecond}
+	f.front, f.ask = run.Notebook != nil || run.Ask != nil, run.Ask != nil
+	if !f.front {
+		f.tap = s.taps.of(e, run.Code)
+	}
+	f.opened = func() { s.watch.run(e, detach) }
+	defer func() {
+		switch {
+		case f.isOpen:
+			s.watch.leave(e, f.ended)
+		case f.asked && ctx.Err() != nil: // gone before the guest could say that it has the cell
+			s.watch.run(e, detach)
+			s.watch.leave(e, false)
+		}
+	}()
+	f.events(ctx, 0, f.start(run), yield)
 }
 
 // Attach gives the events of an execution from after on. With follow it goes
@@ -110,6 +119,10 @@ type follow struct {
 	generation int  // of the guest that it was sent to
 	seen       int64
 	ended      bool
+
+	front bool            // a front end of Jupyter follows
+	ask   bool            // it is no cell
+	tap   func(api.Event) // is told, too; nil for none
 }
 
 // start opens the stream by sending the code, which the guest takes for an
@@ -153,8 +166,7 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		if err != nil {
 			if end, ok := f.untimely(err); ok && ctx.Err() == nil {
 				f.s.explain(ctx, f.owner, f.execution.sandbox, end.Execution)
-				f.ended = true
-				f.s.ended(f.owner, f.execution, end.Execution)
+				f.end(end)
 				yield(end, nil)
 				return
 			}
@@ -169,10 +181,16 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 		case api.EventEnd:
 			e.Execution.ExecutionID = f.execution.id
 			f.s.explain(ctx, f.owner, f.execution.sandbox, e.Execution)
-			f.ended = true
-			f.s.ended(f.owner, f.execution, e.Execution)
+			f.end(e)
+		case api.EventMessage:
+			if !f.front {
+				continue // it is a notebook's
+			}
 		case api.EventExit:
 			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
+		}
+		if f.tap != nil && e.Type != api.EventEnd {
+			f.tap(e)
 		}
 		if !yield(e, err) || f.ended || err != nil {
 			return
@@ -212,6 +230,17 @@ func (f *follow) deadline(ctx context.Context, late func()) (set func(time.Durat
 		defer mu.Unlock()
 		before = held()
 		timer.Reset(d)
+	}
+}
+
+// end notes that the execution has ended.
+func (f *follow) end(e api.Event) {
+	f.ended = true
+	if f.tap != nil {
+		f.tap(e)
+	}
+	if !f.ask {
+		f.s.ended(f.owner, f.execution, e.Execution)
 	}
 }
 

@@ -36,6 +36,8 @@ NOT_CALLED = {
     "connectPort": "a WebSocket: Dial of Go and dial of TypeScript, see test_previews.py",
     **{f"{of}{method}": "for any HTTP client" for of in ("proxy", "link") for method in ("Get", "Post", "Put", "Patch", "Delete", "Options")},
     **dict.fromkeys(("downloadByLink", "uploadByLink", "postByLink", "linkPreflight"), "for whoever has the link, with any HTTP client"),
+    **dict.fromkeys((f"mcp{what}{where}" for what in ("", "Listen", "End") for where in ("", "V1", "OfSandbox")), "for clients of the Model Context Protocol: test_mcp.py"),
+    **dict.fromkeys((name for name in OPERATIONS if name.startswith("jupyter")), "for front ends of Jupyter: test_jupyter.py"),
     "getSecret": "the list has the same",
     **dict.fromkeys(
         ("listTools", "putTools", "listToolCalls", "connectTools", "connectAgent", "listApprovals", "getApproval", "decideApproval"),

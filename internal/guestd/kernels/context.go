@@ -148,7 +148,11 @@ func (c *Context) run(k *interp, ex *Execution) {
 	c.mu.Unlock()
 	ex.begin(k.nextCount(), note)
 	k.attach(ex)
-	k.post(runFrame{Op: "run", ID: ex.ID, Code: ex.code}, len(ex.code))
+	if ex.ask != nil {
+		k.post(askFrame{Op: "ask", ID: ex.ID, Ask: *ex.ask}, ex.ask.Size())
+	} else {
+		k.post(runFrame{Op: "run", ID: ex.ID, Code: ex.code, Notebook: ex.note}, len(ex.code))
+	}
 	o := ex.supervise(k, c.m.cfg.Clock)
 	if !ex.answered() || !k.alive() {
 		k.waitLeft()
@@ -325,6 +329,18 @@ func (c *Context) InterruptExecution(ex *Execution) {
 	c.mu.Unlock()
 	ex.cancel("The cell was interrupted before it started.", true)
 	c.m.finished(ex, c)
+}
+
+// Input answers the input() of a running cell.
+func (c *Context) Input(ex *Execution, value string) error {
+	c.mu.Lock()
+	runs, k := c.running == ex, c.k
+	c.mu.Unlock()
+	if !runs || k == nil {
+		return fault.New(api.CodeConflict, "the execution %s does not run, so nobody waits for input", ex.ID)
+	}
+	k.post(inputFrame{Op: "input", ID: ex.ID, Value: value}, len(value))
+	return nil
 }
 
 // Restart gives the context a new interpreter and drops the cells that wait.

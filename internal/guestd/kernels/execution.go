@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/guestd/deadline"
 	"github.com/pandastack/pandastack/internal/guestd/eventlog"
 )
@@ -32,6 +33,8 @@ type Execution struct {
 	Log *eventlog.Log
 
 	code    string
+	note    *guestapi.Notebook // a notebook runs it
+	ask     *guestapi.Ask      // instead of code
 	digest  [sha256.Size]byte
 	timeout time.Duration
 	late    func(b []byte) // gets what is written before its beginning and after its end
@@ -73,7 +76,12 @@ func (ex *Execution) frame(f frame) {
 		ex.Log.Add(api.Event{Type: api.EventResult, Data: data, Metadata: meta, IsLastExpression: f.Last}, f.size)
 	case "input_request":
 		ex.Log.Flush()
-		ex.Log.Add(api.Event{Type: api.EventInputRequest, Prompt: f.Prompt}, f.size)
+		ex.Log.Add(api.Event{Type: api.EventInputRequest, Prompt: f.Prompt, Password: f.Password}, f.size)
+	case "message":
+		ex.Log.Flush()
+		if m, ok := message(f); ok && (ex.note != nil || ex.ask != nil) {
+			ex.Log.Add(api.Event{Type: api.EventMessage, Message: m}, f.size)
+		}
 	case "end":
 		ex.end = &f
 		if f.Count > 0 {
@@ -95,6 +103,9 @@ func (ex *Execution) ranShort() bool {
 func (ex *Execution) begin(count int, note string) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
+	if ex.ask != nil {
+		count = 0 // it is no cell
+	}
 	ex.begun, ex.count = true, count
 	ex.Log.Add(api.Event{Type: api.EventStarted, ExecutionID: ex.ID, ExecutionCount: count}, 0)
 	if note != "" {
@@ -195,7 +206,11 @@ func (ex *Execution) finish(o outcome) {
 		x.OutputPath = kept.Path
 		x.Truncated = x.StdoutDropped+x.StderrDropped > 0 || kept.Refused > 0
 		ex.explain(&x, e, o)
-		return api.Event{Type: api.EventEnd, Execution: &x}
+		ev := api.Event{Type: api.EventEnd, Execution: &x}
+		if e != nil && (ex.note != nil || ex.ask != nil) && isObject(e.Reply) {
+			ev.Reply = e.Reply
+		}
+		return ev
 	})
 }
 

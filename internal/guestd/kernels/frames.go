@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
 // maxFrame is the longest control frame.
@@ -26,6 +27,11 @@ type frame struct {
 	ErrorValue string                     `json:"error_value,omitempty"`
 	Traceback  string                     `json:"traceback,omitempty"`
 	Prompt     string                     `json:"prompt,omitempty"`
+	Password   bool                       `json:"password,omitempty"`
+	Type       string                     `json:"type,omitempty"` // of a message
+	Content    json.RawMessage            `json:"content,omitempty"`
+	Buffers    [][]byte                   `json:"buffers,omitempty"`
+	Reply      json.RawMessage            `json:"reply,omitempty"`
 	PID        int                        `json:"pid,omitempty"`      // of a copy
 	Warnings   []string                   `json:"warnings,omitempty"` // about a fork
 	Error      string                     `json:"error,omitempty"`    // why there was none
@@ -45,9 +51,23 @@ type initFrame struct {
 }
 
 type runFrame struct {
-	Op   string `json:"op"`
-	ID   string `json:"id"`
-	Code string `json:"code"`
+	Op       string             `json:"op"`
+	ID       string             `json:"id"`
+	Code     string             `json:"code"`
+	Notebook *guestapi.Notebook `json:"notebook,omitempty"`
+}
+
+// askFrame is a request of a notebook that is no cell.
+type askFrame struct {
+	Op string `json:"op"`
+	ID string `json:"id"`
+	guestapi.Ask
+}
+
+type inputFrame struct {
+	Op    string `json:"op"`
+	ID    string `json:"id"`
+	Value string `json:"value"`
 }
 
 type interruptFrame struct {

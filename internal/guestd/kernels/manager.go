@@ -515,10 +515,20 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 	if err := guestapi.CheckID("execution_id", req.ExecutionID); err != nil {
 		return nil, err
 	}
-	if err := guestapi.CheckCode(req.Code); err != nil {
-		return nil, err
+	what := []byte(req.Code)
+	if req.Ask != nil {
+		if err := guestapi.CheckAsk(*req.Ask); err != nil {
+			return nil, err
+		}
+		what = append([]byte(req.Ask.Type), req.Ask.Content...)
+	} else if req.Notebook == nil { // a notebook may run a cell that is empty
+		if err := guestapi.CheckCode(req.Code); err != nil {
+			return nil, err
+		}
 	}
 	switch {
+	case len(req.Code) > guestapi.MaxCode:
+		return nil, guestapi.CheckCode(req.Code)
 	case req.TimeoutMS < 0 || req.TimeoutMS > maxTimeoutMS:
 		return nil, fault.InvalidField("timeout_ms", "timeout_ms must lie between 1 and %d, not %d", int64(maxTimeoutMS), req.TimeoutMS)
 	}
@@ -526,7 +536,7 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256([]byte(req.Code))
+	digest := sha256.Sum256(what)
 	m.mu.Lock()
 	if old, ok := m.seen[req.ExecutionID]; ok {
 		m.mu.Unlock()
@@ -547,7 +557,7 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 	m.mu.Unlock()
 
 	ex := &Execution{
-		ID: req.ExecutionID, code: req.Code, digest: digest, timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
+		ID: req.ExecutionID, code: req.Code, note: req.Notebook, ask: req.Ask, digest: digest, timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
 		settled: make(chan struct{}),
 		Log: eventlog.New(eventlog.Options{
 			Head: guestapi.KeepHead, Tail: guestapi.KeepTail, Text: true, MaxOther: maxResults,

@@ -51,3 +51,20 @@ func bounded(data api.Bundle, meta map[string]json.RawMessage) (api.Bundle, map[
 	}
 	return data, few
 }
+
+// message gives what a notebook is told, unless the host would refuse it.
+func message(f frame) (*api.NotebookMessage, bool) {
+	if !slices.Contains(guestapi.Messages, f.Type) || !isObject(f.Content) || len(f.Buffers) > guestapi.MaxBuffers {
+		return nil, false
+	}
+	meta, err := json.Marshal(f.Metadata)
+	if err != nil || guestapi.Depth(meta) > guestapi.MaxDepth {
+		return nil, false
+	}
+	return &api.NotebookMessage{Type: f.Type, Content: f.Content, Metadata: meta, Buffers: f.Buffers}, true
+}
+
+// isObject tells whether a value is an object that is not nested too deep.
+func isObject(raw json.RawMessage) bool {
+	return len(raw) > 0 && raw[0] == '{' && guestapi.Depth(raw) <= guestapi.MaxDepth
+}

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from .display import Outbox, note
 from .interrupts import Interrupts
 from .link import Link, encode, high_descriptor
 from .memory_limit import MemoryLimit
+from .notebook import Notebook
 from .renderer import Renderer
 from .shell import Shell, make_shell
 from .spawning import Spawning
@@ -36,12 +37,14 @@ class Context:
         self._streams = Streams(self._link)
         self._limit = MemoryLimit()
         self._spawning = Spawning(self._link, self._streams, self._limit)
-        self._outbox = Outbox(self._link, self._streams)
+        self._notebook = Notebook(self._link, self._streams, self._interrupts)
+        self._outbox = Outbox(self._link, self._streams, self._notebook)
         self._spawning.install()
         _unbuffer_c()
         self._shell: Shell = make_shell(self._outbox)
         self._renderer = Renderer()
         libraries.set_up(self._shell, self._renderer)
+        self._notebook.set_up(self._shell)
 
     def prepare(self) -> None:
         """In the zygote, once everything is imported: the first cell of all, with its lazy imports."""
@@ -75,7 +78,9 @@ class Context:
             if frame["op"] == "init":
                 self._init(frame)
             elif frame["op"] == "run":
-                self._run(frame["id"], frame["code"])
+                self._run(frame["id"], frame["code"], frame.get("notebook"))
+            elif frame["op"] == "ask":
+                self._ask(frame)
             elif frame["op"] == "rehearse":
                 self._link.mute = True
                 self._rehearse()
@@ -83,6 +88,8 @@ class Context:
                 self._link.send({"op": "rehearsed"})
             elif frame["op"] == "interrupt":
                 self._link.interrupted = frame["id"]  # of a cell that is on its way, or has ended
+            elif frame["op"] == "input":
+                pass  # to a cell that has ended meanwhile
             elif frame["op"] == "fork":
                 self._fork(frame["id"], int(frame["count"]))
             elif frame["op"] == "reseed":
@@ -177,18 +184,54 @@ class Context:
         ready = {"op": "ready", "next": self._shell.execution_count}
         self._link.send({**ready, **({"warnings": warnings} if warnings else {})})
 
-    def _run(self, run: str, code: str) -> None:
-        """Run a cell. A system call is dear here: what can wait until the agent has its answer comes after the end."""
+    def _run(self, run: str, code: str, notebook: dict[str, Any] | None = None) -> None:
+        """Run a cell, for a notebook as it wants it."""
+        count = self._shell.execution_count
+        if notebook is None:
+            self._work(run, lambda: self._cell(code), lambda: {"count": count, "next": self._shell.execution_count})
+            return
+        self._notebook.stdin = bool(notebook.get("stdin"))
+        self._shell.payload.clear()
+        reply: dict[str, Any] = {}
+
+        def cell() -> BaseException | None:
+            silent = bool(notebook.get("silent"))
+            store = bool(notebook.get("store_history", True)) and not silent
+            error = self._cell(code, store_history=store, silent=silent)
+            if error is None:
+                reply["user_expressions"] = self._shell.user_expressions(notebook.get("user_expressions") or {})
+            reply["payload"] = self._shell.payload
+            return error
+
+        self._notebook.run = run
+        self._work(run, cell, lambda: {"count": count, "next": self._shell.execution_count, "reply": reply})
+
+    def _ask(self, frame: dict[str, Any]) -> None:
+        """Answer what a notebook asks. Code of the user's may run, as in a cell."""
+        reply: dict[str, Any] = {}
+
+        def answer() -> None:
+            self._shell.shown_error = None
+            reply.update(self._notebook.answer(frame["type"], frame["content"], frame.get("metadata"), frame.get("buffers") or []))
+
+        self._notebook.stdin = False
+        self._notebook.run = frame["id"]
+        self._work(frame["id"], answer, lambda: {"reply": reply})
+
+    def _work(self, run: str, work: Callable[[], BaseException | None], more: Callable[[], dict[str, Any]]) -> None:
+        """Do what the agent asked for and send its end, with ``more`` about it.
+
+        A system call is dear here: what can wait until the agent has its answer comes after the end.
+        """
         self._link.new_cell()
         self._outbox.begin(run)
-        count = self._shell.execution_count
         error: BaseException | None = None
         try:
             self._interrupts.armed = True
             if self._link.interrupts(run):  # asked for before there was anything that SIGINT could stop
                 self._interrupts.disarm()
                 raise KeyboardInterrupt
-            error = self._cell(code)
+            error = work()
         except BaseException as raised:  # an interrupt between the user's code and ours
             error = raised
         self._interrupts.disarm()
@@ -203,7 +246,8 @@ class Context:
         frame = self._end_frame(run, error)
         self._streams.flush()
         _flush_c()
-        self._link.send({**frame, "count": count, "next": self._shell.execution_count})
+        self._link.send({**frame, **more()})
+        self._notebook.run = ""
         self._put_back()
         self._limit.apply()
 
@@ -213,10 +257,10 @@ class Context:
         self._streams.restore()
         self._interrupts.install()
 
-    def _cell(self, code: str) -> BaseException | None:
+    def _cell(self, code: str, *, store_history: bool = True, silent: bool = False) -> BaseException | None:
         shell = self._shell
         shell.shown_error = None
-        result = shell.run_cell(code, store_history=True)
+        result = shell.run_cell(code, store_history=store_history, silent=silent)
         return result.error_before_exec or result.error_in_exec or shell.shown_error
 
     def _end_frame(self, run: str, error: BaseException | None) -> dict[str, Any]:

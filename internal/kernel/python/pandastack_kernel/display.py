@@ -11,8 +11,9 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
-from . import bundles
+from . import bundles, notebook
 from .link import Link
+from .notebook import Notebook
 from .streams import Streams
 from .time_limit import OutOfTime, restart, time_limit
 
@@ -29,11 +30,12 @@ class Outbox:
     """Turns bundles into result frames of the run that is under way.
 
     Updates of a display (``handle.update()``) are kept, and the last one is sent when the cell ends: a progress
-    display that changes a thousand times is two results, not a thousand.
+    display that changes a thousand times is two results, not a thousand. A notebook is told of each.
     """
 
-    def __init__(self, link: Link, streams: Streams) -> None:
+    def __init__(self, link: Link, streams: Streams, notebook: Notebook) -> None:
         self._link, self._streams = link, streams
+        self.notebook = notebook
         self._run = ""
         self._updates: dict[str, Bundle] = {}
 
@@ -97,13 +99,18 @@ class ResultPublisher(DisplayPublisher):
     ) -> None:
         self._validate_data(data, metadata)
         display_id = (transient or {}).get("display_id")
-        if update and display_id is not None:
+        front = self.shell.outbox.notebook
+        if front.run and display_id is not None:
+            content = {"data": notebook.plain(data), "metadata": notebook.plain(metadata or {}), "transient": {"display_id": display_id}}
+            front.send("update_display_data" if update else "display_data", content)
+        elif update and display_id is not None:
             self.shell.outbox.update(display_id, data, metadata)
         else:
             self.shell.outbox.put(data, metadata)
 
     def clear_output(self, wait: bool = False) -> None:
-        """Results and output already delivered stay: there is nothing to clear."""
+        """A notebook clears; for others results and output already delivered stay."""
+        self.shell.outbox.notebook.send("clear_output", {"wait": wait})
 
 
 class BoundedFormatter(DisplayFormatter):

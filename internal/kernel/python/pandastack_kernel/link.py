@@ -97,6 +97,19 @@ class Link:
                 return None
         return frame
 
+    def take(self) -> dict[str, Any] | None:
+        """The next frame, if a whole one has been received."""
+        return self._next()
+
+    def refill(self) -> bool:
+        """Receive what is there; false when the agent has closed the line."""
+        return self._fill()
+
+    def fileno(self) -> int:
+        """The descriptor that may be read when there is more to receive."""
+        assert self._control is not None
+        return self._control.fileno()
+
     def _next(self) -> dict[str, Any] | None:
         """Take the next frame out of what has been received, if it is whole."""
         length = self._awaited()
@@ -123,7 +136,8 @@ class Link:
             except OSError:  # nothing is there, or the agent has gone, which receive() will see
                 pass
             while (frame := self._next()) is not None:
-                self.interrupted = frame["id"]  # no other op comes while a cell runs
+                if frame["op"] == "interrupt":
+                    self.interrupted = frame["id"]  # an answer to an earlier cell's input() is for nobody
         return self.interrupted == run
 
     def new_cell(self) -> None:

@@ -17,7 +17,9 @@ from traitlets.config import Config
 
 from . import display, figures, scripts
 from .display import BoundedFormatter, Outbox, ResultHook, ResultPublisher
+from .notebook import Notebook
 
+#: What `input()` raises for clients that are no notebooks.
 _NO_INPUT = (
     "input() was called, but nobody can answer here: no terminal is attached to this kernel. "
     "Put the value into the code, or read it from a file or an environment variable."
@@ -42,6 +44,7 @@ class Shell(InteractiveShell):
 
     def __init__(self, **kwargs: Any) -> None:
         self.shown_error: BaseException | None = None
+        self.payload: list[dict[str, Any]] = []  # for the front end, of the cell that runs
         super().__init__(**kwargs)
         self.events.register("post_execute", self._flush_figures)
         self.set_hook("show_in_pager", _print_page)
@@ -129,6 +132,10 @@ class Shell(InteractiveShell):
     def ask_exit(self) -> None:
         raise SystemExit(0)
 
+    def set_next_input(self, text: str, replace: bool = False) -> None:
+        """``%load``: a notebook puts the text into a cell."""
+        self.payload.append({"source": "set_next_input", "text": text, "replace": replace})
+
     def _flush_figures(self) -> None:
         try:
             figures.flush()
@@ -148,8 +155,8 @@ def make_shell(outbox: Outbox) -> Shell:
     config.PlainTextFormatter.max_width = 100
     Shell.outbox = outbox
     shell = Shell.instance(config=config, user_ns=None)
-    builtins.input = _no_input  # type: ignore[assignment]
-    getpass.getpass = _no_input
+    builtins.input = _Input(outbox.notebook, password=False)
+    getpass.getpass = _Input(outbox.notebook, password=True)
     return shell
 
 
@@ -183,8 +190,16 @@ class _Leave:
         return "exit() ends the cell; the kernel goes on"
 
 
-def _no_input(prompt: object = "", *_: Any, **__: Any) -> str:
-    raise StdinNotImplementedError(_NO_INPUT)
+class _Input:
+    """``input`` and ``getpass.getpass``: asks the notebook that runs the cell."""
+
+    def __init__(self, notebook: Notebook, *, password: bool) -> None:
+        self._notebook, self._password = notebook, password
+
+    def __call__(self, prompt: object = "", *_: Any, **__: Any) -> str:
+        if not self._notebook.may_ask():
+            raise StdinNotImplementedError(_NO_INPUT)
+        return self._notebook.ask(str(prompt), password=self._password)
 
 
 def _print_page(shell: Any, data: Any, start: int = 0, screen_lines: int = 0, pager_cmd: Any = None) -> None:

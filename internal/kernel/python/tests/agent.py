@@ -261,11 +261,18 @@ class Context:
         self.send({"op": "rehearse"})
         assert [event.kind for event in self.events()] == ["rehearsed"]
 
-    def start(self, code: str) -> str:
+    def start(self, code: str, notebook: dict[str, Any] | None = None) -> str:
         self._runs += 1
         run = f"r{self._runs}"
-        self.send({"op": "run", "id": run, "code": code})
+        self.send({"op": "run", "id": run, "code": code, **({} if notebook is None else {"notebook": notebook})})
         return run
+
+    def ask(self, kind: str, content: dict[str, Any], buffers: tuple[bytes, ...] = ()) -> Ran:
+        """Ask what a notebook asks, to its end."""
+        self._runs += 1
+        encoded = [base64.b64encode(each).decode() for each in buffers]
+        self.send({"op": "ask", "id": f"r{self._runs}", "type": kind, "content": content, "metadata": {}, "buffers": encoded})
+        return self.finish()
 
     def run(self, code: str) -> Ran:
         """Run a cell to its end. Raises Died if the context ends first."""
