@@ -201,7 +201,7 @@ func cleanQuery(raw string) string {
 // WithoutToken is the address of a request as it is after the visit of a signed link.
 func WithoutToken(u *url.URL) string {
 	clean := *u
-	clean.RawQuery = cleanQuery(u.RawQuery)
+	clean.RawQuery = strings.ReplaceAll(cleanQuery(u.RawQuery), "#", "%23") // a browser would begin a fragment there
 	return "/" + strings.TrimLeft(clean.RequestURI(), "/") // "//host" would lead elsewhere
 }
 
