@@ -161,10 +161,20 @@ func (s *Stack) Close() error {
 			s.stack.RemoveNIC(nic)
 			s.stack.Destroy()
 		}()
-		select {
-		case <-done:
-		case <-time.After(closeTime):
-			err = errors.Join(err, fmt.Errorf("netstack: something still works on a flow %s after its sandbox ended", closeTime))
+		late := time.After(closeTime)
+		for pause := time.Millisecond; ; pause *= 2 {
+			select {
+			case <-done:
+				return
+			case <-late:
+				err = errors.Join(err, fmt.Errorf("netstack: something still works on a flow %s after its sandbox ended", closeTime))
+				return
+			case <-time.After(pause):
+				// A connection that was admitted while the stack closed shakes hands with nobody.
+				for _, e := range s.stack.RegisteredEndpoints() {
+					e.Abort()
+				}
+			}
 		}
 	})
 	return err

@@ -558,6 +558,43 @@ func TestHandshakeThatFails(t *testing.T) {
 	})
 }
 
+// slow is a gate that admits what it did when it is told to.
+type slow struct {
+	*gate
+	asked, goOn chan struct{}
+}
+
+func (s slow) Admit(ctx context.Context, dst netip.AddrPort) (egress.Flow, error) {
+	close(s.asked)
+	<-s.goOn
+	return s.gate.Admit(ctx, dst)
+}
+
+// A connection that is admitted while the sandbox ends does not hold up its end:
+// nobody is left to shake hands with.
+func TestAdmittedAtTheEnd(t *testing.T) {
+	w := newWorld(t)
+	w.gate.on("192.0.2.1:80", echo)
+	g := slow{w.gate, make(chan struct{}), make(chan struct{})}
+	w.ours.SetGate(g)
+	var dialled sync.WaitGroup
+	dialled.Go(func() {
+		if c, err := w.dial("192.0.2.1:80"); err == nil {
+			_ = c.Close()
+		}
+	})
+	<-g.asked
+	ended := make(chan error)
+	go func() { ended <- w.ours.Close() }()
+	w.until("it closes", func() bool { return w.ours.life.Err() != nil })
+	close(g.goOn)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w.stack.Close() // which ends the dialling
+	dialled.Wait()
+}
+
 // Whatever a sandbox opens and closes in whatever order, its flows buffer no more
 // than they may together.
 func TestBuffersAreShared(t *testing.T) {
