@@ -67,6 +67,8 @@ TS         := sdk/typescript
 # The machine's Node when it is new enough (20.16), otherwise one that pip brings.
 NODE       := $(VENV)/node
 export PATH := $(NODE):$(PATH)
+# npm asks for a newer npm at its end, and waits for the answer, which some networks never give.
+export npm_config_update_notifier := false
 $(NODE)/.done: | venv
 	mkdir -p $(NODE)
 	if ! npm --version >/dev/null 2>&1 || ! node -e 'process.exit(process.getBuiltinModule ? 0 : 1)'; then \

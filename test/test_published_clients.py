@@ -99,7 +99,7 @@ def install_typescript() -> list[str]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / "package.json").write_text(wanted)
-        run(["npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"], folder)
+        run(["npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--no-update-notifier"], folder)
         (folder / "done").write_text(wanted)
     shutil.copy(HERE / "check.mjs", folder)  # modules are looked for beside who imports them
     return ["node", str(folder / "check.mjs")]
