@@ -50,7 +50,7 @@ class Bench:
             assert model.stdout
             try:
                 agent = Agent("openai:scripted", base_url=model.stdout.readline().strip(), api_url=d.url, api_key=d.key,
-                              limits={"max_turns": self.n + 1, "max_cells": self.n, "max_tokens": 100_000_000})
+                              limits={"max_turns": self.n + 1, "max_cells": self.n + 1, "max_tokens": 100_000_000})
                 run = agent.run("Add.", files={"data.csv": DATA})
                 assert run.answer == "done", run.info
                 events = list(run.events())

@@ -58,22 +58,28 @@ func (r *runner) copyState(ctx context.Context, turn int) error {
 	r.copies = make(chan copied, 1)
 	owner, sid, cid := r.state.run.Workspace, r.state.run.SandboxID, r.state.context
 	files := fileCopy{r.s.cfg.Folders, owner, sid, r.state.req.SandboxID == "", turn, r.filesTurn, r.filesSum, r.filesOf}
+	dropped := r.state.dropped
+	r.state.dropped = nil
 	go func(to chan<- copied) {
 		c := copied{turn: turn}
+		defer func() { // behind the copy: nothing waits for it while the model thinks
+			for _, old := range dropped {
+				r.closeContext(owner, sid, old)
+			}
+			to <- c
+		}()
 		out, err := r.s.cfg.Kernels.ForkContext(ctx, owner, sid, cid, 1)
 		if err == nil && len(out.Children) != 1 {
 			err = errors.New("the copy has no id")
 		}
 		if err != nil {
 			c.err = err
-			to <- c
 			return
 		}
 		c.context = out.Children[0].ID
 		if c.sum, c.bytes, err = files.make(ctx); err != nil && ctx.Err() == nil {
 			r.log.Debug("a checkpoint has no files", "turn", turn, "error", err)
 		}
-		to <- c
 	}(r.copies)
 	return nil
 }
@@ -159,7 +165,7 @@ func (r *runner) checkpointed(ctx context.Context) error {
 	if err := r.put(api.AgentEvent{Type: api.AgentEventCheckpoint, Turn: c.turn, ContextID: c.context, Checkpoint: &api.AgentCheckpoint{Files: c.sum != "", Bytes: c.bytes}}); err != nil {
 		return err
 	}
-	r.closeDropped()
+	r.removeFiles()
 	return nil
 }
 
@@ -174,13 +180,16 @@ func (r *runner) noMoreCopies() {
 	r.copies = nil
 }
 
-// closeDropped ends the contexts that nothing is set back to any more, and
-// removes the files that lie with them.
+// closeDropped ends the contexts that nothing is set back to any more.
 func (r *runner) closeDropped() {
 	for _, cid := range r.state.dropped {
-		r.closeContext(cid)
+		r.closeContext(r.state.run.Workspace, r.state.run.SandboxID, cid)
 	}
 	r.state.dropped = nil
+}
+
+// removeFiles removes those of checkpoints that are not there any more.
+func (r *runner) removeFiles() {
 	kept, _ := os.ReadDir(filepath.Join(r.t.dir, checkpointsDir)) // none is there
 	for _, f := range kept {
 		var turn int
@@ -196,10 +205,10 @@ func (r *runner) closeDropped() {
 	}
 }
 
-func (r *runner) closeContext(cid string) {
+func (r *runner) closeContext(owner, sid, cid string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := r.s.cfg.Kernels.CloseContext(ctx, r.state.run.Workspace, r.state.run.SandboxID, cid); err != nil {
+	if err := r.s.cfg.Kernels.CloseContext(ctx, owner, sid, cid); err != nil {
 		r.log.Warn("a checkpoint stays open", "context", cid, "error", err)
 	}
 }
@@ -237,7 +246,7 @@ func (r *runner) turnBack(ctx context.Context) error {
 		return err
 	}
 	r.ready = r.ready || e.ContextID != "" // the copy is of one that was set up
-	r.closeDropped()
+	r.removeFiles()
 	return nil
 }
 
