@@ -30,11 +30,31 @@ async function fails(kind, words, call) {
   assert.fail(`answered ${JSON.stringify(value)}, wanted ${kind}`);
 }
 
+// Each public call of the client, and which were made: "every call" holds them against each other.
+const [calls, made, watched] = [new Set(), new Set(), new Set()];
+function watch(noun, object) {
+  if (watched.has(object)) return;
+  watched.add(object);
+  for (const [verb, of] of Object.entries(Object.getOwnPropertyDescriptors(object))) {
+    if (typeof of.value !== "function" || verb === "constructor" || verb.startsWith("_")) continue;
+    const call = `${noun}.${verb}`;
+    calls.add(call);
+    Object.defineProperty(object, verb, { ...of, value(...args) { made.add(call); return of.value.apply(this, args); } });
+  }
+}
+
 const client = new Client();
+watch("Client", Client.prototype);
+watch("Sandbox", Sandbox);
+watch("Sandbox", Sandbox.prototype);
+watch("CodeContext", sdk.CodeContext.prototype);
+for (const name of ["sandboxes", "templates", "tokens", "snapshots"]) watch(name, Object.getPrototypeOf(client[name]));
 const sandbox = await Sandbox.create({ template: "code-interpreter", ttlSeconds: 300, metadata: { suite: "typescript" } });
 try {
   const files = sandbox.filesystem;
   const ctx = await sandbox.createCodeContext();
+  watch("filesystem", Object.getPrototypeOf(files));
+  watch("commands", Object.getPrototypeOf(sandbox.commands));
 
   await check("create", async () => {
     const { info } = sandbox;
@@ -174,7 +194,10 @@ try {
     assert.deepEqual([code, out, err], [4, "hé\u0085\u2028x\n", "two\n"]);
   });
   await check("deadline of a stream", () => fails("SandboxTimeout", /timeout/, () => sandbox.execStream("sleep 60", { timeoutSeconds: 1 })));
-  await check("run code of a sandbox", async () => assert.equal((await sandbox.runCode("print(2+2)", "python")).stdout, "4\n"));
+  await check("run code of a sandbox", async () => {
+    assert.equal((await sandbox.runCode("print(2+2)", "python")).stdout, "4\n");
+    assert.equal((await sandbox.runCode("echo $((2+2))", "shell")).stdout, "4\n");
+  });
 
   await check("lifecycle", async () => {
     const life = await sandbox.lifecycle();
@@ -275,6 +298,16 @@ try {
     assert.equal((await client.templates.get("code-interpreter")).name, "code-interpreter");
     await fails("NotFoundError", /nonsense/, () => client.templates.get("nonsense"));
   });
+  await check("from the client", async () => {
+    const other = await client.sandboxes.create({ template: "code-interpreter", ttlSeconds: 60 });
+    assert.equal((await client.sandboxes.get(other.id)).id, other.id);
+    assert.equal((await Sandbox.fromInfo(other.info, client).exec("echo same")).stdout, "same\n");
+    assert.ok((await client.sandboxes.list()).some((s) => s.id === other.id));
+    await client.sandboxes.delete(other.id);
+    await fails("NotFoundError", /./, () => Sandbox.get(other.id));
+    const slash = new Client({ apiUrl: `${process.env.PANDASTACK_API}/v1/` });
+    assert.ok((await slash.me()).id);
+  });
   await check("me", async () => {
     const me = await client.me();
     assert.ok(me.id && me.workspace, JSON.stringify(me));
@@ -358,4 +391,7 @@ try {
 } finally {
   await sandbox.kill().catch(() => {}); // ended already when all went well
 }
+// What one has and the other lacks, and what is the same as another by name.
+const APART = /^(Client\.(request|shared|version|events)|Sandbox\.(refresh|context|contexts|languages|setLifecycle|metrics|events|signedPreviewUrl|ports|namePort|forgetPort|dial|forward)|tokens\.delete|templates\.waitForBuild|snapshots\.update|CodeContext\.(?!runCode|close)\w+|commands\.(?!run)\w+|filesystem\.(readText|readBytes|readStream|readTar|writeTar|uploadDir|downloadDir|mkdir|move|remove|watch))$/;
+await check("every call", async () => assert.deepEqual([...calls].filter((call) => !made.has(call) && !APART.test(call)), []));
 console.log(JSON.stringify(outcome));

@@ -363,6 +363,15 @@ def _():
     fails(NotFoundError, "nonsense", lambda: client.templates.get("nonsense"))
 
 
+@check("from the client")
+def _():
+    other = client.sandboxes.create(template="code-interpreter", ttl_seconds=60)
+    assert client.sandboxes.get(other.id).id == other.id
+    assert other.id in [s.id for s in client.sandboxes.list()]
+    other.kill()
+    fails(NotFoundError, ".", lambda: Sandbox.get(other.id))
+
+
 @check("me")
 def _():
     me = client.me()
