@@ -323,6 +323,7 @@ class Context:
             namespace.update(old)
         history = shell.history_manager
         history.reset(new_session=False)
+        history.output_hist_reprs.clear()
         history.input_hist_parsed[:] = history.input_hist_raw[:] = [""]
         history._i = history._ii = history._iii = history._i00 = ""
         hook = shell.displayhook
