@@ -17,6 +17,7 @@ var examples = map[string][]string{
 	"config sample":     {"pandastack config sample"},
 	"completion":        {"pandastack completion bash", "pandastack completion zsh", "pandastack completion fish"},
 	"run":               {"pandastack run analysis.py --charts out", "pandastack run -c 1+1"},
+	"mcp":               {"pandastack mcp"},
 	"sandbox create":    {"pandastack sandbox create --template code-interpreter --ttl 3600 --metadata team=a"},
 	"sandbox ls":        {"pandastack sandbox ls --status running", "pandastack -q sandbox ls --metadata team=a"},
 	"sandbox get":       {"pandastack sandbox get sb-1"},

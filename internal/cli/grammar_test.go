@@ -60,7 +60,7 @@ func TestCompletion(t *testing.T) {
 		"sand":                            "sandbox",
 		"sandbox h":                       "hibernate",
 		"sandbox hib":                     "hibernate",
-		"--api http://x sandbox w":        "wake",
+		"--api http://x sandbox wak":      "wake",
 		"-q sandbox at":                   "attach",
 		"sandbox get ":                    "sb-1 sb-2",
 		"sandbox kill sb-2 sb-":           "sb-1 sb-2",
