@@ -13,7 +13,7 @@ type facts struct {
 	tool      *Tool
 	arguments json.RawMessage
 	advice    []api.AgentAdvice
-	unread    bool // what reading the cell says is not known: then every rule about that fits
+	unread    bool // what reading the cell says is not known: then rules about that fit, unless they allow
 }
 
 // decide gives what becomes of a call, and which part of the policy says so.
@@ -39,6 +39,9 @@ func fits(r api.ToolRule, f facts) bool {
 		return false
 	}
 	if r.Host != "" && !glob(strings.ToLower(r.Host), strings.ToLower(f.tool.Host)) {
+		return false
+	}
+	if r.Advice != "" && f.unread && r.Action == api.RuleAllow {
 		return false
 	}
 	if r.Advice != "" && !f.unread {

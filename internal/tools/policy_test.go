@@ -49,6 +49,17 @@ func TestPoliciesDecideByFacts(t *testing.T) {
 	}
 }
 
+// A cell that could not be read may hold anything: that forbids, and never permits.
+func TestACellThatWasNotReadPermitsNothing(t *testing.T) {
+	mail := &Tool{Name: "mail.send", Risky: true}
+	for action, want := range map[string]string{api.RuleAllow: api.RuleAsk, api.RuleAsk: api.RuleAsk, api.RuleDeny: api.RuleDeny} {
+		policy := api.ToolPolicy{Approve: api.ApproveRisky, Rules: []api.ToolRule{{Advice: "network", Action: action}}}
+		if got, why := decide(policy, facts{tool: mail, unread: true}); got != want {
+			t.Errorf("%s: %s (%s), want %s", action, got, why, want)
+		}
+	}
+}
+
 // What a policy looks at is what the tool gets: of a name that is there twice
 // there is one value.
 func TestArgumentsHaveOneValue(t *testing.T) {
