@@ -14,10 +14,10 @@ from sdks import surface
 NOT_IN_TYPESCRIPT = {
     "Approvals": "tools are so far in Python and Go",
     "Client.close": "fetch's connections are the platform's",
-    "Filesystem.watch": "the server answers 501 so far",
     "Network.follow": "network.log({ follow: true })",
     "Sandbox.follow_logs": "logs({ follow: true })",
     "Tools": "so far in Python and Go",
+    "Watch.wait": "of the form with a callback, which a for await is",
 }
 # Verbs of TypeScript that Python lacks.
 NOT_IN_PYTHON = {
@@ -32,7 +32,10 @@ NOT_IN_PYTHON = {
     "Filesystem.write_tar": "upload_dir, which packs it",
     "Process.feed": "internal",
     "Process.kill_quietly": "internal",
+    "Process.listen": "internal: the callbacks of commands.run",
     "Process.send": "internal",
+    "Watch.next": "of an iterator, which has other names in Python",
+    "Watch.return": "of an iterator",
     "Sandbox.exec_stream": "commands.run with callbacks is the same and survives a broken connection",
     "Sandbox.from_info": "the constructor",
     "Sandbox.dial": "its HTTP client speaks no WebSocket: pandastack sandbox forward",
@@ -68,10 +71,12 @@ IN_GO = {
     "Filesystem.upload": "Sandbox.WriteFrom", "Filesystem.download": "Sandbox.Open",
 }
 NOT_IN_GO = {
+    "AgentRun.replay": "StartAgent with ReplayOf",
+    "Watch.close": "leaving the loop",
+    "Watch.wait": "the loop",
     "Tools.close": "the context of ServeTools",
     "ExecutionStream.close": "leaving the loop",
     "Client.close": "its http.Client is the caller's",
-    "Filesystem.watch": "the server answers 501 so far",
     "Filesystem.walk": "ReadDir, and a loop",
 }
 # Methods of Go that no other SDK has.

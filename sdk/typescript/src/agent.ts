@@ -58,8 +58,22 @@ export interface AgentOptions extends ClientOptions {
   instructions?: string | undefined;
   /** Of the sandbox. Default: "code-interpreter". */
   template?: string | undefined;
-  /** MiB of the sandbox. Default: the template's. */
+  /** A snapshot to make the sandbox from, instead of a template: its files are there, its variables are not. */
+  fromSnapshot?: string | undefined;
+  /** Cores of the sandbox. Default: the template's, as for the next three. */
+  cpu?: number | undefined;
+  /** MiB of its memory. */
   memoryMb?: number | undefined;
+  /** MiB of its writable disk. */
+  diskMb?: number | undefined;
+  /** Processes and threads in it. */
+  pids?: number | undefined;
+  /** Environment of the code. It stands in the transcript. */
+  envs?: Record<string, string> | undefined;
+  /** What the code may reach. Default: nothing. The model is told. */
+  network?: api.NetworkPolicy | undefined;
+  /** Headers that are added to its requests on their way out, by host, as for `Sandbox.create`. The model is told the hosts. */
+  secrets?: api.Secrets | undefined;
   /** What becomes of the sandbox at the end. Default: "kill". */
   keep?: "kill" | "keep" | "snapshot" | undefined;
   /** What bounds a run. */
@@ -123,9 +137,11 @@ export class Agent {
 
   /** As `run`, without waiting: the run goes on by itself. */
   async start(task: string, options: AgentRunOptions = {}): Promise<AgentRun> {
-    const { model, baseUrl, modelKey, dialect, vision, instructions, template, memoryMb, keep, limits, price } = this.#options;
+    const { model, baseUrl, modelKey, dialect, vision, instructions, keep, limits, price } = this.#options;
+    const { template, fromSnapshot, cpu, memoryMb, diskMb, pids, envs, network, secrets } = this.#options;
     const { files, sandboxId, metadata, signal } = options;
-    const own = sandboxId === undefined ? { template, memory_mb: memoryMb, keep } : { sandbox_id: sandboxId };
+    const made = { template, from_snapshot: fromSnapshot, cpu, memory_mb: memoryMb, disk_mb: diskMb, pids, envs, network, secrets, keep };
+    const own = sandboxId === undefined ? made : { sandbox_id: sandboxId };
     const json = {
       task: text("task", task),
       model,
@@ -216,6 +232,22 @@ export class AgentRun {
     const { onEvent, signal } = options;
     for await (const event of this.events({ signal })) await onEvent?.(event);
     return this.answer;
+  }
+
+  /**
+   * Runs the cells of this run again in a new sandbox, with its replies and no model, and waits for the end. Compare the
+   * `digest` of the "outcome" events: it is the same where the same happened, times aside.
+   *
+   * @param options `keep`: what becomes of the sandbox at the end, "kill" when left out; `secrets`: needed when the run
+   *   had some by value, which is not stored.
+   * @throws BadRequestError the values of its secrets are missing.
+   */
+  async replay(options: { keep?: AgentOptions["keep"]; secrets?: api.Secrets | undefined } & AgentWaitOptions = {}): Promise<AgentRun> {
+    const { keep, secrets, onEvent, signal } = options;
+    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json: { replay_of: this.id, keep, secrets }, signal });
+    const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
+    await run.wait({ onEvent, signal });
+    return run;
   }
 
   /** All that is written of the run so far. */

@@ -1031,7 +1031,7 @@ class AgentInfo:
     """What is known of an agent's run.
 
     Attributes:
-        status: "running" or "ended".
+        status: "running", "waiting" for a decision on a call of a tool, or "ended".
         reason: why it ended: "answer", "max_turns", "max_cells", "max_seconds", "max_tokens", "max_cost", "stuck",
             "no_reply", "model_failed", "no_key", "no_sandbox", "cancelled" or "failed".
         answer: the final answer; None without one.
@@ -1041,6 +1041,7 @@ class AgentInfo:
         usage: ``input_tokens``, ``output_tokens``, ``cost_usd`` and more, as the provider counts.
         prompt: version of the system prompt.
         own_key: the model's key came with the request, and is not stored.
+        replay_of: the run whose cells it runs again; None if it is no replay.
     """
 
     id: str
@@ -1061,6 +1062,7 @@ class AgentInfo:
     rewinds: int = 0
     usage: Dict[str, Any] = field(default_factory=dict)
     own_key: bool = False
+    replay_of: Optional[str] = None
     metadata: Dict[str, str] = field(default_factory=dict)
     created_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
@@ -1087,6 +1089,7 @@ class AgentInfo:
             rewinds=body.get("rewinds") or 0,
             usage=dict(body.get("usage") or {}),
             own_key=bool(body.get("own_key")),
+            replay_of=body.get("replay_of") or None,
             metadata=dict(body.get("metadata") or {}),
             created_at=_time(body.get("created_at")),
             ended_at=_time(body.get("ended_at")),
