@@ -38,7 +38,7 @@ func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	for _, pattern := range httpapi.New(httpapi.Options{}).Routes() {
 		method, path, _ := strings.Cut(pattern, " ")
 		switch {
-		case !strings.Contains(path, "{"), path == "/v1/templates/{name}", path == "/v1/me/tokens/{prefix}", strings.HasPrefix(path, "/v1/p/"), strings.HasPrefix(path, "/v1/secrets/"), strings.HasPrefix(path, "/v1/approvals/"):
+		case !strings.Contains(path, "{"), path == "/v1/templates/{name}", path == "/v1/me/tokens/{prefix}", strings.HasPrefix(path, "/v1/p/"), strings.HasPrefix(path, "/v1/f/"), strings.HasPrefix(path, "/v1/secrets/"), strings.HasPrefix(path, "/v1/approvals/"):
 			continue // no resource in it, one that is everybody's, or one that a test of its own is about
 		case strings.HasPrefix(path, "/v1/snapshots/{id}"):
 			want := l.ask("bob", method, strings.Replace(path, "{id}", noSnapshot, 1), fits, noSnapshot)
