@@ -24,7 +24,7 @@ from sdks import CHROMIUM  # noqa: E402
 
 @pytest.fixture(scope="module")
 def sb(daemon: Daemon) -> Iterator[Sandbox]:
-    made = Sandbox.create(template="base", ttl_seconds=900, api_url=daemon.url, api_key=daemon.key)
+    made = Sandbox.create(template="code-interpreter", ttl_seconds=900, api_url=daemon.url, api_key=daemon.key)
     yield made
     made.kill()
 
@@ -79,7 +79,7 @@ def test_links_inside_lead_where_they_lead_inside(daemon: Daemon, sb: Sandbox) -
 
 
 def test_a_link_wakes_a_sandbox(daemon: Daemon) -> None:
-    sb = Sandbox.create(template="base", ttl_seconds=900, api_url=daemon.url, api_key=daemon.key)
+    sb = Sandbox.create(template="code-interpreter", ttl_seconds=900, api_url=daemon.url, api_key=daemon.key)
     sb.filesystem.write("/w/f", "kept")
     url = sb.filesystem.download_url("/w/f")
     sb.hibernate()
@@ -114,7 +114,7 @@ def test_links_end(daemon: Daemon, sb: Sandbox) -> None:
 
 
 def test_good_after_a_restart_of_the_daemon(own_daemon: Daemon) -> None:
-    sb = Sandbox.create(template="base", ttl_seconds=900, api_url=own_daemon.url, api_key=own_daemon.key)
+    sb = Sandbox.create(template="code-interpreter", ttl_seconds=900, api_url=own_daemon.url, api_key=own_daemon.key)
     sb.filesystem.write("/w/f", "x")
     url = sb.filesystem.download_url("/w/f")
     own_daemon.kill9()

@@ -18,7 +18,7 @@ from pandastack import AsyncClient, BadRequestError, FileEvent, NotFoundError, R
 
 
 def make(d: Daemon) -> Sandbox:
-    return Sandbox.create(template="base", ttl_seconds=900, api_url=d.url, api_key=d.key)
+    return Sandbox.create(template="code-interpreter", ttl_seconds=900, api_url=d.url, api_key=d.key)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_snapshots_go_unnoticed_and_sleep_is_told(daemon: Daemon) -> None:
 
 def test_an_open_watch_is_use(own_daemon: Daemon) -> None:
     """A sandbox with an idle timeout does not sleep under a watch, and does after it."""
-    sb = Sandbox.create(template="base", idle_timeout_seconds=2, api_url=own_daemon.url, api_key=own_daemon.key)
+    sb = Sandbox.create(template="code-interpreter", idle_timeout_seconds=2, api_url=own_daemon.url, api_key=own_daemon.key)
     sb.exec("mkdir /w")
     watch = sb.filesystem.watch("/w")
     status = lambda: Sandbox.get(sb.id, api_url=own_daemon.url, api_key=own_daemon.key).status  # noqa: E731

@@ -31,7 +31,8 @@ type box struct {
 	ID      string        `json:"id"`
 	Running bool          `json:"running"` // restored or booted, so that it can be adopted
 	DiskMB  int           `json:"disk_mb"`
-	Direct  bool          `json:"direct"` // writes go to the root filesystem itself
+	Memory  int64         `json:"memory,omitempty"` // bytes in the snapshot that it came from, of which some may not be loaded yet
+	Direct  bool          `json:"direct"`           // writes go to the root filesystem itself
 	Sentry  process       `json:"sentry"`
 	Gofer   process       `json:"gofer"`
 	Limits  driver.Limits `json:"limits"`

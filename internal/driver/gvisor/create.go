@@ -86,6 +86,7 @@ func (p *prepared) restore(ctx context.Context, snapshot, hostname string, saved
 		if l := limits.MemoryMB; l > 0 && saved.Memory+ownMemory > int64(l)<<20 {
 			return errSmall(l)
 		}
+		p.box.Memory = saved.Memory
 		if err := p.d.setRestore(ctx, p.box.ID, saved.Stays, hostname); err != nil {
 			return err
 		}

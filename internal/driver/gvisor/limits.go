@@ -41,6 +41,9 @@ func (d *Driver) SetLimits(ctx context.Context, inst driver.Instance, l driver.L
 	if !d.CanLimit(i.box.Limits, l) {
 		return fault.InvalidField("cpu", "sandbox %s shows %v cores and cannot show another number", i.box.ID, shownCores(i.box.Limits.CPU))
 	}
+	if l.MemoryMB > 0 && l.MemoryMB < i.box.Limits.MemoryMB && i.box.Memory+ownMemory > int64(l.MemoryMB)<<20 {
+		return errSmall(l.MemoryMB)
+	}
 	now, err := d.cgroups.stats(i.box.ID)
 	if err != nil {
 		return fmt.Errorf("limit sandbox %s: %w", i.box.ID, err)

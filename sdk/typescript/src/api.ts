@@ -291,7 +291,7 @@ export interface ToolPolicy {
   timeout_seconds?: number;
   /** Calls a second, in the long run; default: any number. */
   rate?: number;
-  /** In the sandbox's life; default: any number. */
+  /** Of the sandbox, since the server was started; default: any number. */
   max_calls?: number;
   /** After which a call that nobody decided is denied; default 600. */
   expire_seconds?: number;
@@ -314,7 +314,7 @@ export interface ToolRule {
 /** ToolInfo describes a function. */
 export interface ToolInfo {
   name: string;
-  /** "function", "http" or "mcp". */
+  /** "function", "http", "mcp", or "server": the daemon's own. */
   source: string;
   description: string;
   /** Of Python. */
@@ -1317,7 +1317,8 @@ export interface EndEvent {
 
 /** The body of POST /v1/agents: a task for a model that acts by writing Python, run in a sandbox. */
 export interface AgentRequest {
-  task: string;
+  /** Needed, but for a replay. */
+  task?: string;
   /** PROVIDER:NAME, as openai:gpt-4o or anthropic:claude-…; default the server's. */
   model?: string;
   /** Of a provider elsewhere; needs an admin key, and never gets the server's model key. */
@@ -1330,10 +1331,24 @@ export interface AgentRequest {
   instructions?: string;
   /** Work in this one, which is kept; default a new one. */
   sandbox_id?: string;
-  /** Of a new one; default "code-interpreter". */
+  /** Of a new one, as all down to secrets; default "code-interpreter". */
   template?: string;
-  /** Of a new one; default the template's. */
+  /** Instead of template: its files are there, its variables are not. */
+  from_snapshot?: string;
+  /** Cores; default the template's. */
+  cpu?: number;
+  /** Default the template's. */
   memory_mb?: number;
+  /** Of the writable layer; default the template's. */
+  disk_mb?: number;
+  /** Processes and threads; default the template's. */
+  pids?: number;
+  /** Environment of the code; it stands in the transcript, as what the code may see. */
+  envs?: Record<string, string>;
+  /** What it may reach; default nothing, or as in the snapshot. The model is told. */
+  network?: NetworkPolicy;
+  /** Added to its requests on their way out; values are never stored in the transcript. */
+  secrets?: Secrets;
   /** Written before the run begins. */
   files?: AgentFile[];
   /** A new sandbox at the end: "kill" (default), "keep" or "snapshot". */
@@ -1341,7 +1356,11 @@ export interface AgentRequest {
   limits?: AgentLimits;
   /** Needed for max_cost_usd. */
   price?: AgentPrice;
+  /** Instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked. */
+  replay_of?: string;
   metadata?: Record<string, string>;
+  /** Functions outside that its cells can call; default: those of sandbox_id. */
+  tools?: Tools;
 }
 
 /** A file for a run. */
@@ -1369,6 +1388,8 @@ export interface AgentLimits {
   observation_tokens?: number;
   /** Of one reply; default 8192. */
   reply_tokens?: number;
+  /** Of the prompt, for its tools; default 2000. */
+  tool_tokens?: number;
   /** Above it, old observations are shortened; default 100 000. */
   conversation_tokens?: number;
 }
@@ -1411,6 +1432,8 @@ export interface AgentRun {
   /** Words for an end without an answer. */
   error?: string;
   sandbox_id?: string;
+  /** The code context in it that has the run's variables. */
+  context_id?: string;
   snapshot_id?: string;
   turns: number;
   cells: number;
@@ -1418,6 +1441,8 @@ export interface AgentRun {
   usage: AgentUsage;
   /** The model's key came with the request. */
   own_key?: boolean;
+  /** The run whose replies are said again. */
+  replay_of?: string;
   metadata?: Record<string, string>;
   /** In RFC 3339. */
   created_at: string;
@@ -1452,7 +1477,9 @@ export interface AgentEvent {
   cell?: AgentCell;
   outcome?: AgentOutcome;
   rewound?: AgentRewound;
+  checkpoint?: AgentCheckpoint;
   messages?: AgentMessage[];
+  approval?: Approval;
 }
 
 /** A request to the model. */
@@ -1462,6 +1489,8 @@ export interface AgentAsked {
   tokens: number;
   /** Of system prompt and messages. */
   sha256: string;
+  /** Of the reply: limits.reply_tokens, or what is left of max_tokens and max_cost_usd. */
+  reply_tokens?: number;
 }
 
 /** What the model said. */
@@ -1469,6 +1498,8 @@ export interface AgentReply {
   text: string;
   reasoning?: string;
   calls?: AgentCall[];
+  /** Beyond the first 128, which alone are looked at. */
+  more_calls?: number;
   stop: string;
   model?: string;
   /** Of the provider. */
@@ -1571,12 +1602,22 @@ export interface AgentMessage {
   figures?: AgentFigure[];
 }
 
+/** The state before a turn, to which a run that goes in circles is set back. It is kept as long as a circle may have begun with it. */
+export interface AgentCheckpoint {
+  /** Below /workspace are in it, which they are up to 8 MB, in sandboxes of the run's own. */
+  files: boolean;
+  /** Of the files. */
+  bytes?: number;
+}
+
 /** AgentRewound says that a run was set back. */
 export interface AgentRewound {
   /** It goes on as it was before this turn. */
   to_turn: number;
-  /** Are as they were then; files never are set back. */
+  /** Are as they were then. */
   variables: boolean;
+  /** Below /workspace are as they were then. */
+  files: boolean;
   why: string;
 }
 

@@ -52,7 +52,9 @@ export interface CopyOptions extends CallOptions {
  * look at the files themselves. "ended" is the last one. New types may appear: skip what you don't know.
  */
 export interface FileEvent extends api.FileEvent {
+  /** The bytes of `path`, where they are not UTF-8. */
   readonly rawPath?: Uint8Array;
+  /** The bytes of `from`, where they are not UTF-8. */
   readonly rawFrom?: Uint8Array;
 }
 
@@ -415,6 +417,7 @@ export class Watch implements AsyncIterableIterator<FileEvent> {
     this.#over = over;
   }
 
+  /** The next change; a `for await` calls this. */
   async next(): Promise<IteratorResult<FileEvent, undefined>> {
     try {
       for (;;) {
@@ -437,6 +440,7 @@ export class Watch implements AsyncIterableIterator<FileEvent> {
     await this.#events.return().catch(() => undefined); // it has ended either way
   }
 
+  /** Ends the watch, as leaving a `for await` does. */
   async return(): Promise<IteratorResult<FileEvent, undefined>> {
     await this.close();
     return { done: true, value: undefined };
