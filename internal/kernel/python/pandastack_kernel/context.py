@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import carrying, libraries, openmp, randomness, toolbox, warmup
-from .display import Outbox, note
-from .interrupts import Interrupts
+from . import carrying, interrupts, libraries, openmp, randomness, toolbox, warmup
+from .display import Outbox, describe, note
 from .link import Link, encode, high_descriptor
 from .memory_limit import MemoryLimit
 from .notebook import Notebook
@@ -32,12 +31,11 @@ class Context:
     """Made and prepared once in the zygote; :meth:`live` is the life of each fork."""
 
     def __init__(self) -> None:
-        self._interrupts = Interrupts()
-        self._link = Link(self._interrupts)
+        self._link = Link()
         self._streams = Streams(self._link)
         self._limit = MemoryLimit()
         self._spawning = Spawning(self._link, self._streams, self._limit)
-        self._notebook = Notebook(self._link, self._streams, self._interrupts)
+        self._notebook = Notebook(self._link, self._streams)
         self._outbox = Outbox(self._link, self._streams, self._notebook)
         self._spawning.install()
         _unbuffer_c()
@@ -71,7 +69,11 @@ class Context:
             self._rehearse()
         self._link.mute = False
         while True:
-            frame = self._link.receive()
+            try:
+                frame = self._link.receive()
+            except Exception as error:  # a signal handler of the user's raised between cells
+                note(f"between cells a signal handler raised {describe(error)}")
+                continue
             if frame is None:
                 self._end()
                 return 0
@@ -225,16 +227,16 @@ class Context:
         """
         self._link.new_cell()
         self._outbox.begin(run)
-        error: BaseException | None = None
-        try:
-            self._interrupts.armed = True
+
+        def cell() -> BaseException | None:
             if self._link.interrupts(run):  # asked for before there was anything that SIGINT could stop
-                self._interrupts.disarm()
                 raise KeyboardInterrupt
-            error = work()
+            return work()
+
+        try:
+            error = interrupts.during(cell)
         except BaseException as raised:  # an interrupt between the user's code and ours
             error = raised
-        self._interrupts.disarm()
         if not self._link.connected:
             self._end_fork(error)
         if error is not None:
@@ -255,7 +257,7 @@ class Context:
         """Make descriptors, streams and SIGINT what the next cell expects, whatever the last one did to them."""
         self._restore_descriptors()
         self._streams.restore()
-        self._interrupts.install()
+        interrupts.install()
 
     def _cell(self, code: str, *, store_history: bool = True, silent: bool = False) -> BaseException | None:
         shell = self._shell

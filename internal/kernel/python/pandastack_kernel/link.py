@@ -10,7 +10,7 @@ import struct
 import threading
 from typing import Any
 
-from .interrupts import Interrupts
+from .interrupts import shield
 
 #: The largest frame either side may send, in bytes (PROTOCOL.md).
 FRAME_LIMIT = 24 << 20
@@ -30,8 +30,7 @@ class Link:
     ``last`` tells what went out last: a stream's number, a frame, or nothing yet.
     """
 
-    def __init__(self, interrupts: Interrupts) -> None:
-        self._interrupts = interrupts
+    def __init__(self) -> None:
         self._control: socket.socket | None = None
         self._sync: socket.socket | None = None
         self._lock = threading.Lock()
@@ -71,7 +70,7 @@ class Link:
     def send_encoded(self, body: bytes) -> None:
         if self.mute or self._control is None:
             return
-        with self._interrupts.shield(), self._lock:
+        with shield(), self._lock:
             self._held.append(struct.pack(">I", len(body)) + body)
             self._release()
 
@@ -79,7 +78,7 @@ class Link:
         """Send a frame together with whatever is next: the last result of a cell goes out with its end."""
         if self.mute or self._control is None:
             return
-        with self._interrupts.shield(), self._lock:
+        with shield(), self._lock:
             self._release()
             self._held.append(struct.pack(">I", len(body)) + body)
             self.last = _FRAME
@@ -99,7 +98,8 @@ class Link:
 
     def take(self) -> dict[str, Any] | None:
         """The next frame, if a whole one has been received."""
-        return self._next()
+        with shield():
+            return self._next()
 
     def refill(self) -> bool:
         """Receive what is there; false when the agent has closed the line."""
@@ -125,19 +125,20 @@ class Link:
             return -1
         (length,) = struct.unpack(">I", self._received[:4])
         if length > FRAME_LIMIT:
-            raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
+            raise SystemExit(f"a frame of {length} bytes is over the limit of {FRAME_LIMIT}")
         return length
 
     def interrupts(self, run: str) -> bool:
         """Whether the agent has asked to interrupt this cell, which it is about to run, looking at what has come by now."""
         if self._control is not None and not self.mute:
-            try:
-                self._received += self._control.recv(64 << 10, socket.MSG_DONTWAIT)
-            except OSError:  # nothing is there, or the agent has gone, which receive() will see
-                pass
-            while (frame := self._next()) is not None:
-                if frame["op"] == "interrupt":
-                    self.interrupted = frame["id"]  # an answer to an earlier cell's input() is for nobody
+            with shield():
+                try:
+                    self._received += self._control.recv(64 << 10, socket.MSG_DONTWAIT)
+                except OSError:  # nothing is there, or the agent has gone, which receive() will see
+                    pass
+                while (frame := self._next()) is not None:
+                    if frame["op"] == "interrupt":
+                        self.interrupted = frame["id"]  # an answer to an earlier cell's input() is for nobody
         return self.interrupted == run
 
     def new_cell(self) -> None:
@@ -151,7 +152,7 @@ class Link:
         if self.last == _NOTHING or self._sync is None:
             self.last = stream
             return
-        with self._interrupts.shield(), self._lock:
+        with shield(), self._lock:
             self._catch_up()
             self.last = stream
 
@@ -159,7 +160,7 @@ class Link:
         """A child process is about to write by itself: what was sent must not come after it."""
         if self.last != _FRAME or self._sync is None:
             return
-        with self._interrupts.shield(), self._lock:
+        with shield(), self._lock:
             self._catch_up()
             self.last = _NOTHING
 

@@ -19,7 +19,7 @@ from typing import Any
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
-from .interrupts import Interrupts
+from .interrupts import exposing, shield
 from .link import Link, encode
 from .on_import import on_import
 from .streams import Streams
@@ -37,8 +37,8 @@ class Notebook:
     `input()`.
     """
 
-    def __init__(self, link: Link, streams: Streams, interrupts: Interrupts) -> None:
-        self._link, self._streams, self._interrupts = link, streams, interrupts
+    def __init__(self, link: Link, streams: Streams) -> None:
+        self._link, self._streams = link, streams
         self.run = ""
         self.stdin = False
         self._shell: Any = None
@@ -94,7 +94,7 @@ class Notebook:
             frame = self._link.take()
             if frame is None:
                 select.select([self._link.fileno()], [], [])  # an interrupt raises here, where no frame is half read
-                with self._interrupts.shield():
+                with shield():
                     if not self._link.refill():
                         raise EOFError("nobody is there to answer any more")
             elif frame["op"] == "input" and frame["id"] == self.run:
@@ -107,6 +107,7 @@ class Notebook:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
+    @exposing
     def answer(self, kind: str, content: Content, metadata: Any, buffers: list[str]) -> Content:
         """The content of the reply to a request, {} for one that has none.
 

@@ -9,13 +9,15 @@ import subprocess
 import sys
 from typing import Any
 
+from IPython.core import async_helpers
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import StdinNotImplementedError
+from IPython.core.events import EventManager
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from traitlets import Type
 from traitlets.config import Config
 
-from . import display, figures, scripts
+from . import display, figures, interrupts, scripts
 from .display import BoundedFormatter, Outbox, ResultHook, ResultPublisher
 from .notebook import Notebook
 
@@ -24,6 +26,19 @@ _NO_INPUT = (
     "input() was called, but nobody can answer here: no terminal is attached to this kernel. "
     "Put the value into the code, or read it from a file or an environment variable."
 )
+
+
+# An interrupt in the midst of IPython's own steps would leave them half done.
+for _function in (
+    async_helpers._AsyncIORunner.__call__,
+    async_helpers._curio_runner,
+    async_helpers._trio_runner,
+    EventManager.trigger,
+    InteractiveShell.transform_ast,
+    InteractiveShell.transform_cell,
+    InteractiveShell.user_expressions,
+):
+    interrupts.exposing(_function)
 
 
 class CellCompiler(CachingCompiler):
@@ -52,9 +67,11 @@ class Shell(InteractiveShell):
 
     # --- what a cell raises ---------------------------------------------------------------------------------------
 
+    @interrupts.exposing
     async def run_code(self, code_obj: Any, result: ExecutionResult | None = None, *, async_: bool = False) -> bool:
         """Run compiled code; true when it raised. SystemExit is an exception like any other here."""
         try:
+            interrupts.raise_pending()
             if async_:
                 await eval(code_obj, self.user_global_ns, self.user_ns)
             else:
@@ -139,7 +156,7 @@ class Shell(InteractiveShell):
     def _flush_figures(self) -> None:
         try:
             figures.flush()
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             if self.shown_error is None:
                 self.shown_error = error
 
@@ -155,6 +172,7 @@ def make_shell(outbox: Outbox) -> Shell:
     config.PlainTextFormatter.max_width = 100
     Shell.outbox = outbox
     shell = Shell.instance(config=config, user_ns=None)
+    shell.magics_manager.load_all_lazy_magics()  # loading is not for a cell, where an interrupt would leave half of it
     builtins.input = _Input(outbox.notebook, password=False)
     getpass.getpass = _Input(outbox.notebook, password=True)
     return shell

@@ -5,9 +5,12 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import select
 import signal
 import termios
+import threading
 
+import agent
 import pytest
 
 
@@ -83,6 +86,39 @@ def test_many_at_every_moment_break_nothing(context):
         ran = context.run_interrupted("for i in range(200): print('go'); display(i)\n'end'", "go", times=3)
         assert ran.end["status"] == "ok" or ran.end["error_name"] == "KeyboardInterrupt", ran.end
     assert context.run("print('a')\n2").transcript == "stdout:a result:2"
+
+
+def test_a_hail_of_them_breaks_nothing(context):
+    """They come all the time, so also between the user's code and the kernel's, in the midst of one another, and at the set-up of time limits."""
+    over = threading.Event()
+
+    def hail() -> None:
+        while not over.wait(0.0002):
+            os.killpg(context.pid, signal.SIGINT)
+
+    context.run("class Shown:\n    def __repr__(self): return 'shown'")
+    hailing = threading.Thread(target=hail)
+    hailing.start()
+    try:
+        for _ in range(200):
+            for code in ("sum(range(10_000))", "print('out')\nShown()", "display(Shown())", "1/0", "%time 1", "!true"):
+                ran = context.run(code)
+                assert ran.end["status"] == "ok" or ran.end["error_name"] in ("KeyboardInterrupt", "ZeroDivisionError"), ran.end["traceback"]
+    finally:
+        over.set()
+        hailing.join()
+    assert context.run("print('a')\nShown()").transcript == "stdout:a result:shown"
+    assert context.run("import signal; signal.getitimer(signal.ITIMER_REAL)").text == "(0.0, 0.0)"
+
+
+def test_a_signal_of_the_users_between_cells_does_not_end_the_kernel(context):
+    context.run(
+        "import signal\ndef late(*_): raise TimeoutError('late')\n"
+        "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\nkept = 1"
+    )
+    select.select([context.sync, context.err], [], [], agent.PATIENCE)
+    ran = context.run("kept")
+    assert ran.text == "1" and "TimeoutError: late" in ran.stderr, ran
 
 
 def test_a_large_frame_is_not_cut_in_two(context):
