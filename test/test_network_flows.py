@@ -9,14 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from daemon import Daemon
+from names import own_address
 from pandastack import Sandbox
-
-
-def own_address() -> str:
-    """This machine's, by which it reaches itself."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.connect(("192.0.2.1", 9))  # sends nothing
-        return s.getsockname()[0]
 
 
 class Peer:

@@ -13,18 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 from daemon import Daemon, free_port
-from names import Names
+from names import Names, own_address
 from pandastack import Sandbox
 
 DEADLINE = 60.0
 NAMES = {"loop.test": "127.0.0.1", "loop6.test": "::1", "zero.test": "0.0.0.0", "mapped.test": "::ffff:127.0.0.1", "other.test": "127.0.0.2"}
-
-
-def own_address() -> str:
-    """This machine's, by which it reaches itself."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.connect(("192.0.2.1", 9))  # sends nothing
-        return s.getsockname()[0]
 
 
 class Heard:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import socket
 import ssl
 import subprocess
 import threading
@@ -14,19 +13,12 @@ from pathlib import Path
 
 import pytest
 from daemon import BIN, Daemon
-from names import Names
+from names import Names, own_address
 
 import pandastack
 
 DEADLINE = 60.0
 SECRET = "Bearer a-secret-that-never-enters"
-
-
-def own_address() -> str:
-    """This machine's, by which it reaches itself; not loopback, which a sandbox has of its own."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.connect(("192.0.2.1", 9))  # sends nothing
-        return s.getsockname()[0]
 
 
 class Server:

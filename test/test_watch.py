@@ -14,7 +14,7 @@ from itertools import islice
 
 import pytest
 from daemon import BIN, Daemon
-from pandastack import AsyncClient, BadRequestError, FileEvent, NotFoundError, RateLimitError, Sandbox, Watch
+from pandastack import AsyncClient, BadRequestError, FileEvent, NotFoundError, RateLimitError, Sandbox
 
 
 def make(d: Daemon) -> Sandbox:

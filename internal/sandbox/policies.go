@@ -107,13 +107,16 @@ func (m *Manager) SetNetwork(ctx context.Context, owner, id string, p api.Networ
 
 // answering gives the link of a running box whose turn is taken.
 func (m *Manager) answering(ctx context.Context, b *box) (*guest.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
+	wait, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancel()
-	client, err := b.link.Client(ctx)
-	if err != nil {
-		return nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", b.id, m.cfg.LinkWait)
+	client, err := b.link.Client(wait)
+	switch {
+	case err == nil:
+		return client, nil
+	case ctx.Err() != nil: // it was killed, or the client has left
+		return nil, context.Cause(ctx)
 	}
-	return client, nil
+	return nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", b.id, m.cfg.LinkWait)
 }
 
 // trust gives a sandbox the certificate that its network needs, before anything

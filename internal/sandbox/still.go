@@ -58,12 +58,12 @@ func (m *Manager) still(ctx context.Context, b *box, carry bool) (goOn, leave fu
 
 // cellsRun counts the contexts in which a cell runs or waits.
 func (m *Manager) cellsRun(ctx context.Context, b *box) (int, error) {
+	client, err := m.answering(ctx, b)
+	if err != nil {
+		return 0, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
 	defer cancel()
-	client, err := b.link.Client(ctx)
-	if err != nil {
-		return 0, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", b.id, m.cfg.LinkWait)
-	}
 	list, err := client.Contexts(ctx)
 	n := 0
 	for _, c := range list {

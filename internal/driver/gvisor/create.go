@@ -421,7 +421,10 @@ func acquire(ctx context.Context, slots chan struct{}) error {
 	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fault.Wrap(context.Cause(ctx), "timeout", "no turn to start came in time")
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fault.Wrap(context.Cause(ctx), "timeout", "no turn to start came in time")
+		}
+		return context.Cause(ctx)
 	}
 }
 

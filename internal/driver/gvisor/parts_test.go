@@ -297,3 +297,20 @@ func TestWithoutCgroupsTheRemedyIsSaid(t *testing.T) {
 		t.Errorf("%q, %v", root, why)
 	}
 }
+
+// Who is killed while it waits for its turn to start is told that, not that time ran out.
+func TestATurnThatDoesNotComeSaysWhy(t *testing.T) {
+	taken := make(chan struct{}, 1)
+	taken <- struct{}{}
+	killed := fault.New("conflict", "killed")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(killed)
+	if err := acquire(ctx, taken); !errors.Is(err, killed) || errors.Is(err, fault.Timeout) {
+		t.Errorf("killed: %v", err)
+	}
+	late, end := context.WithTimeout(context.Background(), 0)
+	defer end()
+	if err := acquire(late, taken); !errors.Is(err, fault.Timeout) {
+		t.Errorf("late: %v", err)
+	}
+}
