@@ -13,6 +13,8 @@ import json
 import os
 import sys
 import tempfile
+import threading
+import time
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -132,8 +134,62 @@ def create_token(a: Dict[str, Any]) -> Any:
     return client.tokens.create(**a)
 
 
+def with_tools(a: Dict[str, Any]) -> Dict[str, Any]:
+    """Tools as they travel become those that the SDK takes."""
+    if "tools" not in a:
+        return a
+    wire = a.pop("tools")
+    for service in (s for kind in ("http", "mcp") for s in wire.get(kind, {}).values() if "headers" in s):
+        service["headers"] = {name: header.get("value", header) for name, header in service["headers"].items()}
+    http = [p.OpenAPI(name, s.pop("openapi", None), **s) for name, s in wire.get("http", {}).items()]
+    mcp = [p.MCPServer(name, **s) for name, s in wire.get("mcp", {}).items()]
+    return {**a, "tools": [*http, *mcp, *wire.get("use", [])], "tool_policy": wire.get("policy")}
+
+
+def set_tools(a: Dict[str, Any]) -> Any:
+    a = with_tools(a)
+    return sandbox(a).tools.set(a["tools"], policy=a["tool_policy"])
+
+
+served: Dict[str, p.Sandbox] = {}  # whose functions are here
+
+
+def serve_tools(a: Dict[str, Any]) -> Any:
+    """Gives a sandbox functions of this program."""
+
+    @p.tool(risky=True)
+    def add(a: float, b: float) -> Any:
+        """Add."""
+        return {"sum": a + b}
+
+    def fail(why: str) -> None:
+        raise Unfit(why)
+
+    served[a["sandbox"]] = at = sandbox(a)
+    return [{"name": t.name, "source": t.source, "risky": t.risky} for t in at.tools.set([add, {"ns": [fail]}], policy=a["policy"])]
+
+
+class Unfit(Exception):
+    kind = "unfit"
+
+    def __str__(self) -> str:
+        return "it does not fit"
+
+
+def decided(a: Dict[str, Any]) -> Any:
+    """Runs a cell that makes a call about which somebody is asked, and is that somebody."""
+    at, done = sandbox(a), []
+    cell = threading.Thread(target=lambda: done.append(at.run_code(a["code"])))
+    cell.start()
+    while not (waiting := at.tools.approvals()):
+        time.sleep(0.05)
+    approval = client.approvals.decide(waiting[0].id, a["approve"], a["reason"])
+    cell.join()
+    return {"waiting": plain(waiting[0]), "approval": plain(approval), "stdout": done[0].stdout}
+
+
 def start_agent(a: Dict[str, Any]) -> Any:
-    options, run = a.pop("options"), ("task", "files", "sandbox_id", "metadata")
+    options, run = with_tools(a.pop("options")), ("task", "files", "sandbox_id", "metadata")
     return p.Agent(**options).start(**{n: v for n, v in a.items() if n in run})
 
 
@@ -192,7 +248,7 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "snapshots.get": lambda a: client.snapshots.get(**a),
     "snapshots.update": lambda a: client.snapshots.update(**a),
     "snapshots.delete": lambda a: client.snapshots.delete(**a),
-    "sandboxes.create": lambda a: client.sandboxes.create(**a),
+    "sandboxes.create": lambda a: client.sandboxes.create(**with_tools(a)),
     "sandboxes.get": lambda a: client.sandboxes.get(**a),
     "sandboxes.list": lambda a: client.sandboxes.list(**a),
     "sandbox.kill": lambda a: sandbox(a).kill(),
@@ -220,6 +276,15 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "secrets.list": lambda a: client.secrets.list(),
     "secrets.set": lambda a: client.secrets.set(**a),
     "secrets.delete": lambda a: client.secrets.delete(**a),
+    "tools.list": lambda a: sandbox(a).tools.list(),
+    "tools.set": set_tools,
+    "tools.serve": serve_tools,
+    "tools.calls": lambda a: sandbox(a).tools.calls(**a),
+    "tools.close": lambda a: served.pop(a["sandbox"]).tools.close(),
+    "tools.decided": decided,
+    "approvals.list": lambda a: client.approvals.list(**{**a, "status": a.get("status")}),
+    "approvals.get": lambda a: client.approvals.get(**a),
+    "approvals.decide": lambda a: client.approvals.decide(**a),
     "sandbox.ports": lambda a: sandbox(a).ports(),
     "sandbox.name_port": lambda a: sandbox(a).name_port(**a),
     "sandbox.forget_port": lambda a: sandbox(a).forget_port(**a),

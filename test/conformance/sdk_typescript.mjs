@@ -112,9 +112,41 @@ function seenTree(fs, folder, above) {
 
 const snaked = (object) => Object.fromEntries(Object.entries(object).map(([name, value]) => [snake(name), value]));
 
+// Tools as they travel become those that the SDK takes.
+function withTools({ tools, ...rest }) {
+  if (tools === undefined) return rest;
+  const { http = {}, mcp = {}, use = [], policy } = tools;
+  const headersOf = (headers) => headers && Object.fromEntries(Object.entries(headers).map(([name, header]) => [name, header.value ?? header]));
+  const services = Object.entries(http).map(([name, { openapi, headers, ...o }]) => new sdk.OpenAPI(name, { ...options(o), document: openapi, headers: headersOf(headers) }));
+  const servers = Object.entries(mcp).map(([name, { url, headers, ...o }]) => new sdk.MCPServer(name, url, { ...o, headers: headersOf(headers) }));
+  return { ...rest, tools: [...services, ...servers, ...use], toolPolicy: policy };
+}
+
+const served = new Map(); // sandboxes whose functions are here
+
+// Gives a sandbox functions of this program.
+async function serveTools(sandbox, policy) {
+  const numbers = { type: "object", properties: { a: { type: "number" }, b: { type: "number" } }, required: ["a", "b"] };
+  const add = sdk.tool({ name: "add", description: "Add.", parameters: numbers, risky: true, execute: ({ a, b }) => ({ sum: a + b }) });
+  const words = { type: "object", properties: { why: { type: "string" } }, required: ["why"] };
+  const unfit = () => Promise.reject(Object.assign(new Error("it does not fit"), { name: "Unfit", kind: "unfit" }));
+  served.set(sandbox.id, sandbox);
+  const told = await sandbox.tools.set([add, { ns: [sdk.tool({ name: "fail", parameters: words, execute: unfit })] }], { policy });
+  return told.map(({ name, source, risky }) => ({ name, source, risky }));
+}
+
+// Runs a cell that makes a call about which somebody is asked, and is that somebody.
+async function decided(client, sandbox, { code, approve, reason }) {
+  const cell = sandbox.runCode(code);
+  let waiting = [];
+  while (waiting.length === 0) waiting = await sandbox.tools.approvals();
+  const approval = await client.approvals.decide(waiting[0].id, approve, { reason });
+  return { waiting: waiting[0], approval, stdout: (await cell).stdout };
+}
+
 export function operations(config = {}) {
   const agent = (options = {}) => new sdk.Agent({ ...config, ...options });
-  const limited = ({ limits, price, ...o }) => options({ ...o, ...(limits && { limits: options(limits) }), ...(price && { price: options(price) }) });
+  const limited = ({ limits, price, ...o }) => options({ ...withTools(o), ...(limits && { limits: options(limits) }), ...(price && { price: options(price) }) });
   const ofRun = (call) => async ({ id, ...args }) => call(await agent().get(id), options(args));
   const client = new sdk.Client({ reconnectSeconds: 20, ...config });
   const of = (id) => new sdk.Sandbox(client, { id });
@@ -137,7 +169,7 @@ export function operations(config = {}) {
     "snapshots.get": ({ id }) => client.snapshots.get(id),
     "snapshots.update": ({ id, ...a }) => client.snapshots.update(id, options(a)),
     "snapshots.delete": ({ id }) => client.snapshots.delete(id),
-    "sandboxes.create": (a) => client.sandboxes.create(options(a)),
+    "sandboxes.create": (a) => client.sandboxes.create(options(withTools(a))),
     "sandboxes.get": ({ id }) => client.sandboxes.get(id),
     "sandboxes.list": (a) => client.sandboxes.list(options(a)),
     "sandbox.kill": ofSandbox((s) => s.kill()),
@@ -165,6 +197,15 @@ export function operations(config = {}) {
     "secrets.list": async () => (await client.secrets.list()).map((secret) => secret.name),
     "secrets.set": async ({ name, value }) => void (await client.secrets.set(name, value)),
     "secrets.delete": ({ name }) => client.secrets.delete(name),
+    "tools.list": ofSandbox((s) => s.tools.list()),
+    "tools.set": ofSandbox((s, _, args) => { const { tools, toolPolicy } = withTools(args); return s.tools.set(tools, { policy: toolPolicy }); }),
+    "tools.serve": ofSandbox((s, { policy }) => serveTools(s, policy)),
+    "tools.calls": ofSandbox((s, o) => s.tools.calls(o)),
+    "tools.close": ({ sandbox }) => served.get(sandbox).tools.close(),
+    "tools.decided": ofSandbox((s, o) => decided(client, s, o)),
+    "approvals.list": ({ status = "all", ...a }) => client.approvals.list(options({ ...a, status })),
+    "approvals.get": ({ id }) => client.approvals.get(id),
+    "approvals.decide": ({ id, approve, reason }) => client.approvals.decide(id, approve, reason),
     "sandbox.ports": ofSandbox((s) => s.ports()),
     "sandbox.name_port": ofSandbox((s, { port, ...o }) => s.namePort(port, o)),
     "sandbox.forget_port": ofSandbox((s, { port }) => s.forgetPort(port)),

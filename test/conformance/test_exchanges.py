@@ -39,10 +39,7 @@ NOT_CALLED = {
     **dict.fromkeys((f"mcp{what}{where}" for what in ("", "Listen", "End") for where in ("", "V1", "OfSandbox")), "for clients of the Model Context Protocol: test_mcp.py"),
     **dict.fromkeys((name for name in OPERATIONS if name.startswith("jupyter")), "for front ends of Jupyter: test_jupyter.py"),
     "getSecret": "the list has the same",
-    **dict.fromkeys(
-        ("listTools", "putTools", "listToolCalls", "connectTools", "connectAgent", "listApprovals", "getApproval", "decideApproval"),
-        "so far in Python and Go, whose tests are end to end; what functions are differs by language",
-    ),
+    **dict.fromkeys(("connectTools", "connectAgent"), "WebSockets: tools.serve in programme.json, and test_tools.py"),
     "execWebSocket": "commands over processes and events need no second protocol; a browser can't send a key there",
 }
 # Operations that an SDK lacks.
@@ -55,9 +52,9 @@ LACKING = {
 NOT_SENT = {
     "Last-Event-ID": "sent when a connection broke: the SDKs' own tests",
     "ExecRequest.attach": "sent when a connection broke: the SDKs' own tests",
-    **dict.fromkeys(("AgentRequest.tools", "AgentRequest.tool_policy"), "functions differ by language: test_tools.py"),
+    "Tools.functions": "functions differ by language: tools.serve in programme.json",
     "AgentRequest.replay_of": "AgentRun.replay: test_agent.py",
-    "CreateSandboxRequest.tools": "functions differ by language: test_tools.py and the Go SDK's own tests",
+    "listApprovals.limit": "the SDKs take as many as one answer has, a thousand",
     "listDir.limit": "the SDKs list all there is, in the server's pages",
     "watchFiles.after": "sent as Last-Event-ID when a connection broke: the SDKs' own tests",
 }

@@ -12,11 +12,9 @@ from sdks import surface
 
 # Verbs of Python that TypeScript lacks.
 NOT_IN_TYPESCRIPT = {
-    "Approvals": "tools are so far in Python and Go",
     "Client.close": "fetch's connections are the platform's",
     "Network.follow": "network.log({ follow: true })",
     "Sandbox.follow_logs": "logs({ follow: true })",
-    "Tools": "so far in Python and Go",
     "Watch.wait": "of the form with a callback, which a for await is",
 }
 # Verbs of TypeScript that Python lacks.
@@ -34,6 +32,8 @@ NOT_IN_PYTHON = {
     "Process.kill_quietly": "internal",
     "Process.listen": "internal: the callbacks of commands.run",
     "Process.send": "internal",
+    "Tools.connect": "internal",
+    "Tools.serve": "internal",
     "Watch.next": "of an iterator, which has other names in Python",
     "Watch.return": "of an iterator",
     "Sandbox.exec_stream": "commands.run with callbacks is the same and survives a broken connection",

@@ -4,7 +4,10 @@ import type * as api from "./api.js";
 import { Client, type ClientOptions } from "./client.js";
 import { localFiles } from "./config.js";
 import { segment, text, type Call, type CallOptions } from "./connection.js";
+import { Connector } from "./connector.js";
+import { ConflictError } from "./errors.js";
 import { toBase64, type RawEvent } from "./events.js";
+import { Toolset, type ToolSource } from "./functions.js";
 
 const CANCEL_SECONDS = 180; // a sandbox may be kept as a snapshot at the end
 
@@ -26,6 +29,8 @@ export interface AgentLimits {
   observationTokens?: number | undefined;
   /** Tokens of one reply. Default: 8192. */
   replyTokens?: number | undefined;
+  /** Tokens of the prompt for the functions that are `tools`; what is more is found by `tools.search`. Default: 2000. */
+  toolTokens?: number | undefined;
   /** Above so many tokens, what was seen long ago is shortened. Default: 100 000. */
   conversationTokens?: number | undefined;
 }
@@ -74,6 +79,10 @@ export interface AgentOptions extends ClientOptions {
   network?: api.NetworkPolicy | undefined;
   /** Headers that are added to its requests on their way out, by host, as for `Sandbox.create`. The model is told the hosts. */
   secrets?: api.Secrets | undefined;
+  /** What the model's code can call outside of the sandbox, as for `Sandbox.create`. Default: the tools of `sandboxId`, or none. */
+  tools?: readonly ToolSource[] | undefined;
+  /** Which calls are carried out, and which somebody is asked about, as for `Sandbox.create`. */
+  toolPolicy?: api.ToolPolicy | undefined;
   /** What becomes of the sandbox at the end. Default: "kill". */
   keep?: "kill" | "keep" | "snapshot" | undefined;
   /** What bounds a run. */
@@ -111,6 +120,7 @@ export interface AgentWaitOptions extends CallOptions {
 export class Agent {
   readonly #client: Client;
   readonly #options: AgentOptions;
+  readonly #tools: Toolset | undefined;
 
   /**
    * @param model its name, or all options in one.
@@ -119,6 +129,7 @@ export class Agent {
   constructor(model?: string | AgentOptions, options: AgentOptions = {}) {
     this.#options = typeof model === "object" ? model : { ...options, model: model ?? options.model };
     this.#client = Client.shared(this.#options);
+    this.#tools = Toolset.of(this.#options.tools, this.#options.toolPolicy);
   }
 
   /**
@@ -150,6 +161,7 @@ export class Agent {
       vision,
       instructions,
       ...own,
+      tools: this.#tools?.wire,
       files: contents(files),
       limits: named(limits),
       price: named(price),
@@ -157,7 +169,13 @@ export class Agent {
     };
     const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
     const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
-    return new AgentRun(this.#client, answer.object<api.AgentRun>());
+    const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
+    if (this.#tools === undefined || this.#tools.functions.size === 0) return run;
+    const line = new Connector(this.#client.connection, `/agents/${run.id}/connect`, this.#tools.functions); // which the server ends with the run
+    await line.ready.catch((error: unknown) => {
+      if (!(error instanceof ConflictError)) throw error; // it has ended already
+    });
+    return run;
   }
 
   /**

@@ -5,6 +5,7 @@ import { findEndpoint, type Endpoint } from "./config.js";
 import { ANSWER_SECONDS, Connection, segment, type CallOptions } from "./connection.js";
 import { Secrets } from "./network.js";
 import { type CreateOptions, Sandbox } from "./sandbox.js";
+import { Approvals } from "./tools.js";
 
 /** Where the server is, and how patient a client is. */
 export interface ClientOptions {
@@ -71,6 +72,8 @@ export class Client {
   readonly snapshots: Snapshots;
   /** The secrets that the server keeps. */
   readonly secrets: Secrets;
+  /** Calls of tools that wait for somebody's decision. */
+  readonly approvals: Approvals;
   /** The name below which ports of sandboxes are seen, where the server does not say it. */
   readonly previewHost: string;
   /** @internal */
@@ -88,6 +91,7 @@ export class Client {
     this.tokens = new Tokens(this);
     this.snapshots = new Snapshots(this);
     this.secrets = new Secrets(this);
+    this.approvals = new Approvals(this);
   }
 
   /**

@@ -249,7 +249,8 @@ export class StreamAnswer {
   }
 }
 
-function joined(pieces: Uint8Array[]): Uint8Array<ArrayBuffer> {
+/** Pieces as one. */
+export function joined(pieces: Uint8Array[]): Uint8Array<ArrayBuffer> {
   const whole = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
   let at = 0;
   for (const piece of pieces) {
@@ -575,20 +576,27 @@ export function text(name: string, value: unknown): string {
   return value;
 }
 
-/** Waits, unless the signal ends it. */
-export function sleep(secs: number, signal: AbortSignal | undefined): Promise<void> {
+/** Waits, unless the signal ends it. What is not `held` lets the program end meanwhile. */
+export function sleep(secs: number, signal: AbortSignal | undefined, held = true): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = () => {
       clearTimeout(timer);
       reject(signal?.reason);
     };
-    const timer = setTimeout(() => {
+    const timer = (held ? setTimeout : unheld)(() => {
       signal?.removeEventListener("abort", stop);
       resolve();
     }, secs * 1000);
     if (signal?.aborted) stop();
     else signal?.addEventListener("abort", stop, { once: true });
   });
+}
+
+/** A timer that lets the program end before. */
+export function unheld(done: () => void, ms: number): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(done, ms);
+  (timer as { unref?(): void }).unref?.(); // browsers' have none
+  return timer;
 }
 
 /** `Symbol.asyncDispose`, which older browsers lack. */

@@ -21,6 +21,7 @@ export type * as api from "./api.js";
 export type {
   AgentEvent,
   AgentRun as AgentInfo,
+  Approval,
   Code,
   Context as ContextInfo,
   End,
@@ -38,6 +39,9 @@ export type {
   Snapshot,
   Status,
   TemplateInfo,
+  ToolCall,
+  ToolInfo,
+  ToolPolicy,
   Usage,
   Version,
   WriteResult,
@@ -58,6 +62,8 @@ export type { ExecResultFields, ExecutionFields } from "./execution.js";
 export type { Candidate, Exploration, ExploreOptions, Outcome } from "./explore.js";
 export { Filesystem, Watch } from "./filesystem.js";
 export type { Copied, CopyOptions, FileEvent, FileInfo, LinkOptions, Path, ReadOptions, WalkEntry, WriteOptions } from "./filesystem.js";
+export { MCPServer, OpenAPI, Tool, tool } from "./functions.js";
+export type { Arguments, JSONSchema, OpenAPIOptions, StandardSchema, ToolCallInfo, ToolHeaders, ToolOptions, ToolSource } from "./functions.js";
 export { Network, Secrets } from "./network.js";
 export type { NetworkChanges } from "./network.js";
 export { Forwarding, PortConnection } from "./port.js";
@@ -65,6 +71,8 @@ export { Pty, Terminal } from "./pty.js";
 export type { TerminalOptions } from "./pty.js";
 export { Sandbox } from "./sandbox.js";
 export type { CarryOptions, CreateContextOptions, CreateOptions, ForkOptions, LifecycleChanges, SandboxRunOptions } from "./sandbox.js";
+export { Approvals, Tools } from "./tools.js";
+export type { ApprovalsOptions } from "./tools.js";
 export { VERSION } from "./version.js";
 export * from "./published.js";
 export { Client as default } from "./client.js";

@@ -9,9 +9,11 @@ import { NotFoundError } from "./errors.js";
 import { Execution, ExecResult } from "./execution.js";
 import { explore, type Candidate, type Exploration, type ExploreOptions } from "./explore.js";
 import { Filesystem } from "./filesystem.js";
+import { Toolset, type ToolSource } from "./functions.js";
 import { Network } from "./network.js";
 import { dial, forward, type Forwarding, type PortConnection } from "./port.js";
 import { Pty } from "./pty.js";
+import { Tools } from "./tools.js";
 
 const DEFAULT_CONTEXT = "default";
 const CREATE_SECONDS = 120; // a create may wait for a restore behind others
@@ -48,6 +50,14 @@ export interface CreateOptions extends CallOptions {
    * `{ "api.example.com": { header: "Authorization", value: "Bearer …" } }`, or `ref` for one that `client.secrets` keeps.
    */
   secrets?: api.Secrets | undefined;
+  /**
+   * What Python in it calls as `from tools import …`: functions of this program, made by `tool`, an object of namespaces to
+   * such functions, `OpenAPI`, `MCPServer`, and names of tools that the server's settings declare. Functions are called here
+   * as long as this program lives and until `kill`; they don't keep it running. Not in browsers.
+   */
+  tools?: readonly ToolSource[] | undefined;
+  /** Which calls are carried out: `{ approve: "risky", rules: [{ tool: "crm.delete_*", action: "deny" }] }`. Default: all. */
+  toolPolicy?: api.ToolPolicy | undefined;
   /** Handed to the server as it is; one that can't do it answers 400 or 501. */
   volumes?: unknown;
   /** Make random state new; false keeps what the template had. Default: true. */
@@ -120,6 +130,8 @@ export class Sandbox implements AsyncDisposable {
   readonly pty: Pty;
   /** What it may reach, and what it tried. */
   readonly network: Network;
+  /** The functions outside that Python in it can call. */
+  readonly tools: Tools;
   readonly #client: Client;
   readonly #path: string;
   #info: api.SandboxInfo;
@@ -133,6 +145,7 @@ export class Sandbox implements AsyncDisposable {
     this.commands = new Commands(client, info.id);
     this.pty = new Pty(client, this.#path, this.commands);
     this.network = new Network(client, this.#path);
+    this.tools = new Tools(client, info.id, this.#path);
   }
 
   /**
@@ -151,6 +164,7 @@ export class Sandbox implements AsyncDisposable {
   static async create(options: CreateOptions & ClientOptions = {}, client: Client | ClientOptions = options): Promise<Sandbox> {
     const o = camel(options);
     const shared = Client.shared(client);
+    const tools = Toolset.of(o.tools, o.toolPolicy);
     const snapshot = typeof o.fromSnapshot === "object" ? o.fromSnapshot.id : o.fromSnapshot;
     const json = {
       template: snapshot === undefined ? o.template ?? "ubuntu-24.04" : undefined,
@@ -166,12 +180,20 @@ export class Sandbox implements AsyncDisposable {
       pids: o.pids,
       network: o.network,
       secrets: o.secrets,
+      tools: tools?.wire,
       volumes: o.volumes,
       reseed: o.reseed,
     };
     const headers = { "Idempotency-Key": o.idempotencyKey ?? crypto.randomUUID() };
     const call: Call = { method: "POST", path: "/sandboxes", json, headers, quietSeconds: CREATE_SECONDS, repeatable: true, signal: o.signal };
-    return new Sandbox(shared, (await shared.connection.send(call)).object<api.SandboxInfo>());
+    const made = new Sandbox(shared, (await shared.connection.send(call)).object<api.SandboxInfo>());
+    try {
+      if (tools !== undefined) await made.tools.connect(tools.functions);
+    } catch (error) {
+      await made.kill();
+      throw error;
+    }
+    return made;
   }
 
   /**
@@ -320,6 +342,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Ends the sandbox and all in it. Does nothing when it is gone. */
   async kill(options: CallOptions = {}): Promise<void> {
+    this.tools.close();
     try {
       await this.#send("DELETE", "", { quietSeconds: 60, repeatable: true, ...options });
     } catch (error) {
@@ -563,7 +586,9 @@ export class Sandbox implements AsyncDisposable {
     const { metadata, envs, ttlSeconds, reseed, carryRunning, signal } = options;
     const json = { count, metadata, envs, ttl_seconds: ttlSeconds, reseed, carry_running: carryRunning };
     const { children } = (await this.#send("POST", verb, { json, quietSeconds: SNAPSHOT_SECONDS, signal })).object<api.Fork>();
-    return children.map((child) => new Sandbox(this.#client, child));
+    const copies = children.map((child) => new Sandbox(this.#client, child));
+    for (const copy of copies) await this.tools.serve(copy.tools);
+    return copies;
   }
 }
 

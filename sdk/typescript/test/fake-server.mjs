@@ -1,5 +1,6 @@
 // A PandaStack server in this process: it speaks the wire, keeps what it is told in memory, and breaks when asked to.
-import { createServer } from "node:http";
+import { createHash } from "node:crypto";
+import { createServer, STATUS_CODES } from "node:http";
 
 export const KEY = `pds_${"0".repeat(32)}`;
 export const SANDBOX = { id: "sb_1", template: "code-interpreter", status: "running", cpu: 2, memory_mb: 2048, metadata: { who: "me" }, created_at: "2026-03-01T10:00:00.123456789Z", expires_at: "2026-03-01T11:00:00Z" };
@@ -22,6 +23,7 @@ export class FakeServer {
       this.#sockets.add(socket);
       socket.on("close", () => this.#sockets.delete(socket));
     });
+    this.#http.on("upgrade", (request, socket) => void this.#upgrade(request, socket));
     await new Promise((resolve) => this.#http.listen(port, "127.0.0.1", resolve));
     this.port = this.#http.address().port;
     return this;
@@ -50,6 +52,20 @@ export class FakeServer {
 
   sent(method, ending) {
     return this.calls.filter((call) => call.method === method && call.path.endsWith(ending));
+  }
+
+  /** A WebSocket for a route that answers {line}, a function that gets it. */
+  async #upgrade(request, socket) {
+    const call = { method: request.method, path: request.url, headers: request.headers };
+    this.calls.push(call);
+    const answer = await this.#answer(call);
+    if (!answer.line) {
+      const body = JSON.stringify(answer[1]);
+      return void socket.end(`HTTP/1.1 ${answer[0]} ${STATUS_CODES[answer[0]]}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    }
+    const accept = createHash("sha1").update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`);
+    answer.line(new Line(socket));
   }
 
   async #serve(request, response) {
@@ -150,6 +166,61 @@ export class FakeServer {
       response.write(bytes.subarray(at));
     }
     response.end();
+  }
+}
+
+/** The server's end of a WebSocket: messages are JSON. */
+class Line {
+  #left = Buffer.alloc(0);
+  #said = [];
+  #waits = [];
+
+  constructor(socket) {
+    this.socket = socket;
+    socket.on("error", () => undefined);
+    socket.on("end", () => socket.end());
+    socket.on("data", (data) => this.#hear(data));
+    this.closed = new Promise((resolve) => socket.on("close", resolve));
+  }
+
+  /** Sends a frame: of the kind 1 for text, 0 for more of a message, 8 for the end, 9 for a ping. */
+  frame(kind, data, last = true) {
+    const length = data.length < 126 ? Buffer.of(data.length) : Buffer.alloc(data.length < 65536 ? 3 : 9);
+    if (length.length === 3) length.writeUInt16BE(data.length, (length[0] = 126) && 1);
+    if (length.length === 9) length.writeBigUInt64BE(BigInt(data.length), (length[0] = 127) && 1);
+    this.socket.write(Buffer.concat([Buffer.of((last ? 128 : 0) | kind), length, data]));
+  }
+
+  send(message) {
+    this.frame(1, Buffer.from(JSON.stringify(message)));
+  }
+
+  /** Ends it with a code. */
+  end(code, why) {
+    this.frame(8, Buffer.concat([Buffer.of(code >> 8, code & 255), Buffer.from(why)]));
+  }
+
+  /** The next frame that comes: {kind, text, json}. */
+  next() {
+    return this.#said.length > 0 ? Promise.resolve(this.#said.shift()) : new Promise((resolve) => this.#waits.push(resolve));
+  }
+
+  #hear(data) {
+    this.#left = Buffer.concat([this.#left, data]);
+    for (;;) {
+      const short = this.#left[1] & 127;
+      const start = 2 + (short === 126 ? 2 : short === 127 ? 8 : 0);
+      if (this.#left.length < start + 4) return;
+      const size = short === 126 ? this.#left.readUInt16BE(2) : short === 127 ? Number(this.#left.readBigUInt64BE(2)) : short;
+      if (this.#left.length < start + 4 + size) return;
+      const mask = this.#left.subarray(start, start + 4);
+      const text = Buffer.from(this.#left.subarray(start + 4, start + 4 + size).map((byte, i) => byte ^ mask[i & 3])).toString();
+      const said = { kind: this.#left[0] & 15, text, get json() { return JSON.parse(text); } };
+      this.#left = this.#left.subarray(start + 4 + size);
+      const wait = this.#waits.shift();
+      if (wait) wait(said);
+      else this.#said.push(said);
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 // What the compiler must accept, and what it must refuse. It is only checked, never run.
-import { Agent, type AgentEvent, type AgentRun, type CellEvent, Client, type CodeContext, type Copied, type Execution, ExecResult, NotFoundError, Process, Sandbox, type api } from "@pandastack/sdk";
+import { Agent, type AgentEvent, type AgentRun, type CellEvent, Client, type CodeContext, type Copied, type Execution, ExecResult, NotFoundError, Process, Sandbox, tool, type StandardSchema, type api } from "@pandastack/sdk";
 
 export async function accepted(): Promise<void> {
   await using sandbox = await Sandbox.create({ template: "code-interpreter", ttlSeconds: 3600, apiKey: "pds_x" });
@@ -32,9 +32,26 @@ export async function accepted(): Promise<void> {
   const agent = new Agent("openai:gpt-4o", { limits: { maxTurns: 3 } });
   const run: AgentRun = await agent.run("add", { files: ["a.csv"], onEvent: (event: AgentEvent) => event.outcome?.end });
   const copied: Copied = await sandbox.filesystem.uploadDir("here", "/there", { onProgress: ({ files }) => files + 1 });
+  const order = tool({
+    name: "order",
+    parameters: {
+      type: "object",
+      properties: { number: { type: "integer" }, goods: { type: "array", items: { type: "string" } }, currency: { enum: ["EUR", "USD"] }, note: { type: "string" } },
+      required: ["number", "goods", "currency"],
+    },
+    execute: ({ number, goods, currency, note }, { signal }) => {
+      const exact: [number, string[], "EUR" | "USD", string | undefined] = [number, goods, currency, note];
+      return signal.aborted ? undefined : exact;
+    },
+  });
+  const date = tool({ name: "date", parameters: dates, execute: async ({ at }) => at.getTime() });
+  await Sandbox.create({ tools: [order, { ns: [date] }, "declared"], toolPolicy: { approve: "risky" } });
+  await sandbox.tools.set([tool({ name: "none", execute: () => 1 })]);
   console.log(answer, picture, run.answer?.length, copied.leftOut.join());
   console.log(chart, end, process.pid, result.exitCode, many.length, copies.length, info.memory_mb, bytes.length, text);
 }
+
+declare const dates: StandardSchema<{ at: Date }>;
 
 /** The type of an event says which fields it has. */
 function words(event: CellEvent): string {
@@ -72,5 +89,9 @@ export async function refused(sandbox: Sandbox, ctx: CodeContext): Promise<void>
   new Agent({ limits: { turns: 3 } });
   // @ts-expect-error states have names
   await Sandbox.list({ status: "runing" });
+  // @ts-expect-error a name that the schema has not
+  tool({ name: "x", parameters: { type: "object", properties: { a: { type: "string" } } }, execute: ({ b }) => b });
+  // @ts-expect-error a function says nothing of its arguments
+  await sandbox.tools.set([(a: number) => a]);
   console.log(none, png);
 }

@@ -373,6 +373,34 @@ var operations = map[string]operation{
 	"secrets.delete": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
 		return nil, c.DeleteSecret(ctx, a.Name)
 	}),
+	"tools.list": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) {
+		l, err := s.Tools(ctx)
+		return l.Tools, err
+	}),
+	"tools.set": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o struct{ Tools api.Tools }) (any, error) {
+		l, err := s.SetTools(ctx, o.Tools)
+		return l.Tools, err
+	}),
+	"tools.serve": ofSandbox(serveTools),
+	"tools.calls": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o struct{ Limit int }) (any, error) {
+		return s.ToolCalls(ctx, o.Limit)
+	}),
+	"tools.close":   ofSandbox(func(_ context.Context, s *pandastack.Sandbox, _ none) (any, error) { return nil, served[s.ID]() }),
+	"tools.decided": decided,
+	"approvals.list": ofClient(func(ctx context.Context, c *pandastack.Client, o struct {
+		SandboxID string `json:"sandbox_id"`
+		AgentID   string `json:"agent_id"`
+		Status    string
+	}) (any, error) {
+		return c.Approvals(ctx, pandastack.ApprovalFilter(o))
+	}),
+	"approvals.get": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) { return c.Approval(ctx, a.ID) }),
+	"approvals.decide": ofClient(func(ctx context.Context, c *pandastack.Client, o struct {
+		ID string
+		api.Decision
+	}) (any, error) {
+		return c.Decide(ctx, o.ID, o.Decision)
+	}),
 	"sandbox.ports": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, _ none) (any, error) { return s.Ports(ctx) }),
 	"sandbox.name_port": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o api.CreatePortRequest) (any, error) {
 		return s.NamePort(ctx, o.Port, o.Label, o.Public)
@@ -840,6 +868,93 @@ func serve(ctx context.Context) error {
 		}
 	}
 	return lines.Err()
+}
+
+// served ends the serving of functions of this program to a sandbox.
+var served = map[string]func() error{}
+
+// serveTools gives a sandbox functions of this program.
+func serveTools(ctx context.Context, s *pandastack.Sandbox, o struct{ Policy api.ToolPolicy }) (any, error) {
+	numbers := json.RawMessage(`{"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}`)
+	words := json.RawMessage(`{"type": "object", "properties": {"why": {"type": "string"}}, "required": ["why"]}`)
+	l, err := s.SetTools(ctx, api.Tools{Policy: o.Policy, Functions: []api.ToolFunction{
+		{Name: "add", Description: "Add.", Parameters: numbers, Risky: true}, {Name: "ns.fail", Parameters: words},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ready, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		over <- s.ServeTools(ctx, map[string]pandastack.ToolFunc{
+			"add": func(_ context.Context, c api.ToolMessage) (any, error) {
+				var n struct{ A, B float64 }
+				err := json.Unmarshal(c.Arguments, &n)
+				return map[string]float64{"sum": n.A + n.B}, err
+			},
+			"ns.fail": func(context.Context, api.ToolMessage) (any, error) {
+				return nil, &pandastack.ToolError{Kind: "unfit", Message: "Unfit: it does not fit"}
+			},
+		}, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case err := <-over:
+		cancel()
+		return nil, err
+	}
+	served[s.ID] = func() error {
+		cancel()
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
+	told := []map[string]any{}
+	for _, t := range l.Tools {
+		told = append(told, map[string]any{"name": t.Name, "source": t.Source, "risky": t.Risky})
+	}
+	return told, nil
+}
+
+// decided runs a cell that makes a call about which somebody is asked, and is
+// that somebody.
+func decided(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+	var o struct {
+		Code string
+		api.Decision
+	}
+	if err := json.Unmarshal(a.raw, &o); err != nil {
+		return nil, err
+	}
+	type end struct {
+		x   *pandastack.Execution
+		err error
+	}
+	cell := make(chan end, 1)
+	go func() {
+		x, err := c.Sandbox(a.Sandbox).RunCode(ctx, o.Code, pandastack.RunOptions{})
+		cell <- end{x, err}
+	}()
+	for {
+		waiting, err := c.Approvals(ctx, pandastack.ApprovalFilter{SandboxID: a.Sandbox, Status: api.ApprovalPending})
+		if err != nil {
+			return nil, err
+		}
+		if len(waiting) == 0 {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		approval, err := c.Decide(ctx, waiting[0].ID, o.Decision)
+		if err != nil {
+			return nil, err
+		}
+		done := <-cell
+		if done.err != nil {
+			return nil, done.err
+		}
+		return map[string]any{"waiting": waiting[0], "approval": approval, "stdout": done.x.Stdout}, nil
+	}
 }
 
 // surface is the public methods of each noun.
