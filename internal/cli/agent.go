@@ -1,5 +1,7 @@
 package cli
 
+import "github.com/pandastack/pandastack/api"
+
 type agentCmd struct {
 	Run    agentRunCmd    `cmd:"" help:"Have a model do a task by writing Python, and print its answer."`
 	Ls     agentLsCmd     `cmd:"" help:"List runs, the newest first."`
@@ -59,27 +61,12 @@ func (c *agentLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	var rows [][]string
-	for _, r := range list {
-		if a.flags.Quiet {
-			rows = append(rows, []string{r.ID})
-			continue
-		}
+	header := []string{"ID", "STATE", "TURNS", "CELLS", "MODEL", "STARTED", "TASK"}
+	return tabulate(a, list, "there are none", header, func(r api.AgentRun) []string {
 		state := r.Status
 		if r.Reason != "" {
 			state = r.Reason
 		}
-		rows = append(rows, []string{r.ID, plain(state), count(r.Turns), count(r.Cells), plain(r.Model), a.when(r.CreatedAt), clip(plain(r.Task), 60)})
-	}
-	if a.flags.Quiet {
-		return a.lines(rows)
-	}
-	if len(rows) == 0 {
-		a.say("there are none")
-		return nil
-	}
-	return a.table([]string{"ID", "STATE", "TURNS", "CELLS", "MODEL", "STARTED", "TASK"}, rows)
+		return []string{r.ID, plain(state), count(r.Turns), count(r.Cells), plain(r.Model), a.when(r.CreatedAt), clip(plain(r.Task), 60)}
+	})
 }

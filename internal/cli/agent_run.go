@@ -303,13 +303,3 @@ func clip(s string, n int) string {
 }
 
 func count(n int) string { return strconv.Itoa(n) }
-
-// lines writes rows of one column without a header.
-func (a *app) lines(rows [][]string) error {
-	for _, r := range rows {
-		if _, err := fmt.Fprintln(a.Out, r[0]); err != nil {
-			return err
-		}
-	}
-	return nil
-}

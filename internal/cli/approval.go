@@ -52,29 +52,14 @@ func (c *approvalLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	if a.flags.Quiet {
-		var names []string
-		for _, p := range list {
-			names = append(names, p.ID)
-		}
-		return a.names(names)
-	}
-	if len(list) == 0 {
-		a.say("there are none")
-		return nil
-	}
-	var rows [][]string
-	for _, p := range list {
+	header := []string{"ID", "SANDBOX", "TOOL", "ARGUMENTS", "STATUS", "WHY"}
+	return tabulate(a, list, "there are none", header, func(p api.Approval) []string {
 		until := p.Status
 		if p.Status == api.ApprovalPending {
 			until = "expires in " + time.Until(p.ExpiresAt).Round(time.Second).String()
 		}
-		rows = append(rows, []string{p.ID, p.SandboxID, p.Tool, argumentsOf(p), until, p.Rule})
-	}
-	return a.table([]string{"ID", "SANDBOX", "TOOL", "ARGUMENTS", "STATUS", "WHY"}, rows)
+		return []string{p.ID, p.SandboxID, p.Tool, argumentsOf(p), until, p.Rule}
+	})
 }
 
 // argumentsOf shows the arguments of a call in a line.

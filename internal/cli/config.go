@@ -16,22 +16,9 @@ func (c *configShowCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	shown := cfg.Show()
-	if a.flags.JSON {
-		return a.json(shown)
-	}
-	if a.flags.Quiet {
-		var names []string
-		for _, s := range shown {
-			names = append(names, s.Name)
-		}
-		return a.names(names)
-	}
-	var rows [][]string
-	for _, s := range shown {
-		rows = append(rows, []string{s.Name, s.Value, s.Source})
-	}
-	return a.table([]string{"SETTING", "VALUE", "FROM"}, rows)
+	return tabulate(a, cfg.Show(), "", []string{"SETTING", "VALUE", "FROM"}, func(s config.Shown) []string {
+		return []string{s.Name, s.Value, s.Source}
+	})
 }
 
 type configSampleCmd struct{}

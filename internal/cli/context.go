@@ -45,21 +45,9 @@ func (c *contextLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	var rows [][]string
-	for _, k := range list {
-		if a.flags.Quiet {
-			fmt.Fprintln(a.Out, plain(k.ID))
-			continue
-		}
-		rows = append(rows, []string{plain(k.ID), plain(k.Language), plain(k.State), strconv.Itoa(k.ExecutionCount), a.when(k.CreatedAt)})
-	}
-	if a.flags.Quiet {
-		return nil
-	}
-	return a.table([]string{"ID", "LANGUAGE", "STATE", "CELLS", "CREATED"}, rows)
+	return tabulate(a, list, "there are none", []string{"ID", "LANGUAGE", "STATE", "CELLS", "CREATED"}, func(k api.Context) []string {
+		return []string{plain(k.ID), plain(k.Language), plain(k.State), strconv.Itoa(k.ExecutionCount), a.when(k.CreatedAt)}
+	})
 }
 
 type contextCreateCmd struct {

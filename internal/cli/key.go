@@ -104,21 +104,10 @@ func (c *keyLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	var rows [][]string
-	for _, k := range list {
-		if a.flags.Quiet {
-			fmt.Fprintln(a.Out, k.Prefix)
-			continue
-		}
-		rows = append(rows, []string{k.Prefix, plain(k.Label), scopes(k.Scopes), k.Workspace, a.when(k.CreatedAt), a.maybe(k.LastUsedAt), a.maybe(k.ExpiresAt)})
-	}
-	if a.flags.Quiet {
-		return nil
-	}
-	return a.table([]string{"KEY", "LABEL", "SCOPE", "WORKSPACE", "CREATED", "USED", "EXPIRES"}, rows)
+	header := []string{"KEY", "LABEL", "SCOPE", "WORKSPACE", "CREATED", "USED", "EXPIRES"}
+	return tabulate(a, list, "there are none", header, func(k api.KeyInfo) []string {
+		return []string{k.Prefix, plain(k.Label), scopes(k.Scopes), k.Workspace, a.when(k.CreatedAt), a.maybe(k.LastUsedAt), a.maybe(k.ExpiresAt)}
+	})
 }
 
 // scopes shows the largest, which includes the others.

@@ -89,25 +89,34 @@ func (a *app) say(format string, args ...any) {
 	}
 }
 
-// table writes rows under a header, in aligned columns.
-func (a *app) table(header []string, rows [][]string) error {
+// tabulate answers with a list: in JSON for programs, by names with --quiet, as a
+// table otherwise, and with the words none when there is nothing in it. row gives
+// the columns of one thing, of which the first is its name.
+func tabulate[T any](a *app, list []T, none string, header []string, row func(T) []string) error {
+	if a.flags.JSON {
+		return a.json(append([]T{}, list...))
+	}
+	var rows [][]string
+	for _, thing := range list {
+		rows = append(rows, row(thing))
+	}
+	if a.flags.Quiet {
+		for _, r := range rows {
+			if _, err := fmt.Fprintln(a.Out, r[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(rows) == 0 {
+		a.say("%s", none)
+		return nil
+	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(header, "\t"))
-	for _, r := range rows {
+	for _, r := range append([][]string{header}, rows...) {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
 	return w.Flush()
-}
-
-// names writes what a list is of, a line each: the answer of a list to who asks for
-// no more (--quiet).
-func (a *app) names(names []string) error {
-	for _, n := range names {
-		if _, err := fmt.Fprintln(a.Out, plain(n)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // when shows a time: how far away it is to people, itself to programs.

@@ -61,7 +61,8 @@ func (a *app) describe(s api.SandboxInfo) error {
 		return a.json(s)
 	}
 	if a.flags.Quiet {
-		return a.names([]string{s.ID})
+		_, err := fmt.Fprintln(a.Out, s.ID)
+		return err
 	}
 	rows := [][]string{
 		{"id", s.ID},

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"fmt"
-
 	"github.com/pandastack/pandastack/api"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
@@ -23,22 +21,8 @@ func (c *sandboxLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	if a.flags.Quiet {
-		for _, s := range list {
-			fmt.Fprintln(a.Out, s.ID)
-		}
-		return nil
-	}
-	if len(list) == 0 {
-		a.say("there are none")
-		return nil
-	}
-	var rows [][]string
-	for _, s := range list {
-		rows = append(rows, []string{s.ID, plain(s.Template), string(s.Status), a.when(s.CreatedAt), a.when(s.ExpiresAt), labels(s.Metadata)})
-	}
-	return a.table([]string{"ID", "TEMPLATE", "STATUS", "CREATED", "EXPIRES", "METADATA"}, rows)
+	header := []string{"ID", "TEMPLATE", "STATUS", "CREATED", "EXPIRES", "METADATA"}
+	return tabulate(a, list, "there are none", header, func(s api.SandboxInfo) []string {
+		return []string{s.ID, plain(s.Template), string(s.Status), a.when(s.CreatedAt), a.when(s.ExpiresAt), labels(s.Metadata)}
+	})
 }

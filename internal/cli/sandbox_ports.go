@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"strconv"
+
+	"github.com/pandastack/pandastack/api"
 )
 
 type sandboxPortsCmd struct {
@@ -17,22 +20,8 @@ func (c *sandboxPortsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	if a.flags.Quiet {
-		var names []string
-		for _, p := range list {
-			names = append(names, strconv.Itoa(p.Port))
-		}
-		return a.names(names)
-	}
-	if len(list) == 0 {
-		a.say("nothing listens, and nothing is named")
-		return nil
-	}
-	var rows [][]string
-	for _, p := range list {
+	header := []string{"PORT", "STATE", "SEEN", "LABEL", "URL"}
+	return tabulate(a, list, "nothing listens, and nothing is named", header, func(p api.Port) []string {
 		state, seen := "-", "with the key"
 		if p.Listening {
 			state = "listens"
@@ -40,11 +29,6 @@ func (c *sandboxPortsCmd) Run(a *app) error {
 		if p.Public {
 			seen = "by all"
 		}
-		url := p.URL
-		if url == "" {
-			url = p.ProxyURL
-		}
-		rows = append(rows, []string{strconv.Itoa(p.Port), state, seen, plain(p.Label), plain(url)})
-	}
-	return a.table([]string{"PORT", "STATE", "SEEN", "LABEL", "URL"}, rows)
+		return []string{strconv.Itoa(p.Port), state, seen, plain(p.Label), plain(cmp.Or(p.URL, p.ProxyURL))}
+	})
 }

@@ -53,9 +53,6 @@ func (c *sandboxTopCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		if a.flags.JSON {
-			return a.json(rows)
-		}
 		return a.top(rows)
 	}
 	for {
@@ -134,19 +131,8 @@ func (c *sandboxTopCmd) look(ctx context.Context, client *pandastack.Client) ([]
 
 // top writes the table.
 func (a *app) top(list []topRow) error {
-	if a.flags.Quiet {
-		var names []string
-		for _, r := range list {
-			names = append(names, r.ID)
-		}
-		return a.names(names)
-	}
-	if len(list) == 0 {
-		a.say("there are none")
-		return nil
-	}
-	var rows [][]string
-	for _, r := range list {
+	header := []string{"ID", "TEMPLATE", "STATUS", "CPU", "MEMORY", "DISK", "PROCESSES", "AGE", "LIMITS MET"}
+	return tabulate(a, list, "there are none", header, func(r topRow) []string {
 		use := []string{"-", "-", "-", "-", ""}
 		if u := r.Usage; u != nil {
 			use = []string{
@@ -161,7 +147,6 @@ func (a *app) top(list []topRow) error {
 		if !r.CreatedAt.IsZero() {
 			age = span(time.Since(r.CreatedAt))
 		}
-		rows = append(rows, []string{r.ID, plain(r.Template), string(r.Status), use[0], use[1], use[2], use[3], age, use[4]})
-	}
-	return a.table([]string{"ID", "TEMPLATE", "STATUS", "CPU", "MEMORY", "DISK", "PROCESSES", "AGE", "LIMITS MET"}, rows)
+		return []string{r.ID, plain(r.Template), string(r.Status), use[0], use[1], use[2], use[3], age, use[4]}
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/pandastack/pandastack/api"
 )
 
 type secretCmd struct {
@@ -51,25 +53,9 @@ func (c *secretLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	if a.flags.Quiet {
-		var names []string
-		for _, s := range list {
-			names = append(names, s.Name)
-		}
-		return a.names(names)
-	}
-	if len(list) == 0 {
-		a.say("there are none")
-		return nil
-	}
-	var rows [][]string
-	for _, s := range list {
-		rows = append(rows, []string{s.Name, a.when(s.CreatedAt), a.when(s.UpdatedAt)})
-	}
-	return a.table([]string{"NAME", "CREATED", "CHANGED"}, rows)
+	return tabulate(a, list, "there are none", []string{"NAME", "CREATED", "CHANGED"}, func(s api.SecretInfo) []string {
+		return []string{s.Name, a.when(s.CreatedAt), a.when(s.UpdatedAt)}
+	})
 }
 
 type secretRmCmd struct {

@@ -51,24 +51,10 @@ func (c *snapshotLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	if a.flags.Quiet {
-		for _, sn := range list {
-			fmt.Fprintln(a.Out, sn.ID)
-		}
-		return nil
-	}
-	if len(list) == 0 {
-		a.say("there are none")
-		return nil
-	}
-	var rows [][]string
-	for _, sn := range list {
-		rows = append(rows, []string{sn.ID, plain(sn.Name), sn.SandboxID, plain(sn.Template), size(sn.SizeBytes), a.when(sn.CreatedAt), labels(sn.Metadata)})
-	}
-	return a.table([]string{"ID", "NAME", "SANDBOX", "TEMPLATE", "SIZE", "CREATED", "METADATA"}, rows)
+	header := []string{"ID", "NAME", "SANDBOX", "TEMPLATE", "SIZE", "CREATED", "METADATA"}
+	return tabulate(a, list, "there are none", header, func(sn api.Snapshot) []string {
+		return []string{sn.ID, plain(sn.Name), sn.SandboxID, plain(sn.Template), size(sn.SizeBytes), a.when(sn.CreatedAt), labels(sn.Metadata)}
+	})
 }
 
 type snapshotGetCmd struct {
@@ -88,7 +74,8 @@ func (c *snapshotGetCmd) Run(a *app) error {
 		return a.json(sn)
 	}
 	if a.flags.Quiet {
-		return a.names([]string{sn.ID})
+		_, err := fmt.Fprintln(a.Out, sn.ID)
+		return err
 	}
 	rows := [][]string{
 		{"id", sn.ID},

@@ -25,28 +25,13 @@ func (c *templateLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.JSON {
-		return a.json(list)
-	}
-	if len(list) == 0 && !a.flags.Quiet {
-		a.say("there are none; build one with: pandastack template build code-interpreter")
-		return nil
-	}
-	var rows [][]string
-	for _, t := range list {
-		if a.flags.Quiet {
-			fmt.Fprintln(a.Out, plain(t.Name))
-			continue
-		}
-		rows = append(rows, []string{
+	header := []string{"NAME", "ALIASES", "SIZE", "CPU", "MEMORY", "BUILT", "DESCRIPTION"}
+	return tabulate(a, list, "there are none; build one with: pandastack template build code-interpreter", header, func(t api.TemplateInfo) []string {
+		return []string{
 			plain(t.Name), plain(strings.Join(t.Aliases, ",")), size(t.SizeBytes),
 			fmt.Sprintf("%g", t.CPU), fmt.Sprintf("%d MB", t.MemoryMB), a.when(t.BuiltAt), plain(t.Description),
-		})
-	}
-	if a.flags.Quiet {
-		return nil
-	}
-	return a.table([]string{"NAME", "ALIASES", "SIZE", "CPU", "MEMORY", "BUILT", "DESCRIPTION"}, rows)
+		}
+	})
 }
 
 // list asks the server, and looks itself when none is up or another data

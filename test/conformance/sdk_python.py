@@ -165,7 +165,8 @@ def serve_tools(a: Dict[str, Any]) -> Any:
     def fail(why: str) -> None:
         raise Unfit(why)
 
-    served[a["sandbox"]] = at = sandbox(a)
+    at = sandbox(a)
+    served[at.id] = at
     return [{"name": t.name, "source": t.source, "risky": t.risky} for t in at.tools.set([add, {"ns": [fail]}], policy=a["policy"])]
 
 
