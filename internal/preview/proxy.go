@@ -202,7 +202,7 @@ func cleanQuery(raw string) string {
 func WithoutToken(u *url.URL) string {
 	clean := *u
 	clean.RawQuery = strings.ReplaceAll(cleanQuery(u.RawQuery), "#", "%23") // a browser would begin a fragment there
-	return "/" + strings.TrimLeft(clean.RequestURI(), "/") // "//host" would lead elsewhere
+	return "/" + strings.TrimLeft(clean.RequestURI(), "/")                  // "//host" would lead elsewhere
 }
 
 func cleanReferer(v string) string {
