@@ -141,7 +141,7 @@ const (
 	AgentEventCell       = "cell"       // cell: it starts
 	AgentEventOutcome    = "outcome"    // outcome: of the cell
 	AgentEventMessage    = "message"    // messages: what the model is told
-	AgentEventCheckpoint = "checkpoint" // context_id: a copy with the variables before this turn; checkpoint
+	AgentEventCheckpoint = "checkpoint" // context_id: a copy with the variables before this turn, none before the first cell; checkpoint
 	AgentEventRewound    = "rewound"    // rewound: back to before to_turn; messages
 	AgentEventApproval   = "approval"   // approval: a call of a tool waits for somebody's decision, or had one
 	AgentEventEnded      = "ended"      // run
@@ -295,9 +295,10 @@ type AgentCheckpoint struct {
 
 // AgentRewound says that a run was set back.
 type AgentRewound struct {
-	ToTurn    int    `json:"to_turn"`   // it goes on as it was before this turn
-	Variables bool   `json:"variables"` // are as they were then
-	Files     bool   `json:"files"`     // below /workspace are as they were then
+	ToTurn    int    `json:"to_turn"`         // it goes on as it was before this turn
+	Variables bool   `json:"variables"`       // are as they were then
+	Files     bool   `json:"files"`           // below /workspace are as they were then
+	Again     int    `json:"again,omitempty"` // cells that ran once more to get there from the last copy
 	Why       string `json:"why"`
 }
 

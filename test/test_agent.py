@@ -285,7 +285,35 @@ def test_a_model_that_repeats_itself_is_set_back(daemon, tmp_path):
     answered(run)
     rewound = run.of("rewound")[0]
     assert run.info["rewinds"] == 1 and rewound["rewound"]["variables"] and rewound["rewound"]["files"] and run.info["context_id"] == rewound["context_id"]
-    assert [e["turn"] for e in run.of("checkpoint")] == [1, 2, 3, 4, 5, 6]
+    # The beginning needs no copy; from there the first cell ran once more. The next turn's state is one that had no copy.
+    assert rewound["rewound"]["again"] == 1 and [e["turn"] for e in run.of("checkpoint")] == [1, 6]
+
+
+def test_what_others_could_see_is_not_run_again(daemon, tmp_path):
+    """With tools or a network a run goes back to the turn of a copy: here to its beginning."""
+    again = code("x = 1\n{}['x']")
+    run = agent(daemon, tmp_path, [
+        code("open('kept', 'w').write('file')\nx = 0"), again, again, again, again,
+        code("print('x' in globals(), os.listdir('.'))", expect=["set back to before turn 1", "Variables, and the files below /workspace, are as they were then"]),
+        done(r"False \[\]"),
+    ], "--allow", "a.example")
+    answered(run)
+    assert "again" not in run.of("rewound")[0]["rewound"]
+
+
+def test_a_run_is_set_back_to_a_copy(daemon, tmp_path):
+    """Of a model that thinks the state is copied every fifth turn, and a circle behind the copy needs no cell twice."""
+    def slow(turn):
+        return {**turn, "pause_ms": 1500}
+    again = slow(code("seen.append(len(seen))\n{}['x']"))
+    run = agent(daemon, tmp_path, [
+        *[slow(code(f"seen = list(range({n}))\nprint(seen)" if n == 0 else f"seen.append('turn {n}')\nprint(seen, os.urandom(4))")) for n in range(6)],
+        again, again, again, again,
+        code("print(seen)", expect=["set back to before turn 6"]),
+        done(r"\['turn 1', 'turn 2', 'turn 3', 'turn 4'\]"),
+    ])
+    answered(run)
+    assert "again" not in run.of("rewound")[0]["rewound"] and run.of("checkpoint")[1]["turn"] == 6
 
 
 def test_a_model_that_never_stops_is_stopped(daemon, tmp_path):

@@ -652,3 +652,29 @@ func BenchmarkTurn(b *testing.B) {
 		}
 	}
 }
+
+// What a turn costs with a model, a sandbox and cells that take no time.
+func BenchmarkTurns(b *testing.B) {
+	const turns = 100
+	script := make([]scripted.Turn, turns)
+	d := newDesk(scripted.Turn{Say: "x"})
+	for i := range turns {
+		code := fmt.Sprint("print(", i, ")")
+		script[i], d.knows[code] = scripted.Turn{Say: fence(code)}, []api.Event{printed(fmt.Sprintln(i)), ok()}
+	}
+	s := d.service(b, b.TempDir())
+	for b.Loop() {
+		d.model.Script = scripted.Of(append(script, scripted.Turn{Say: "FINAL ANSWER: done"})...)
+		run, err := s.Start(b.Context(), owner, api.AgentRequest{Task: "print", Limits: api.AgentLimits{MaxTurns: turns + 1, MaxCells: turns}}, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.mu.Lock()
+		l := s.live[run.ID]
+		s.mu.Unlock()
+		if l != nil {
+			<-l.done
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/turns, "µs/turn")
+}

@@ -43,10 +43,17 @@ del _set_up
 import ` + preImported
 }
 
-// setUp prepares the context and gives what the sandbox says of itself.
+// setUp prepares the run's context and gives what the sandbox says of itself.
 func (r *runner) setUp(ctx context.Context) (*Environment, error) {
+	env, err := r.prepare(ctx, r.state.context)
+	r.ready = r.ready || err == nil
+	return env, err
+}
+
+// prepare sets a context up for an agent.
+func (r *runner) prepare(ctx context.Context, cid string) (*Environment, error) {
 	w := new(watched)
-	for e, err := range r.s.cfg.Kernels.Stream(ctx, r.state.run.Workspace, r.state.run.SandboxID, r.state.context,
+	for e, err := range r.s.cfg.Kernels.Stream(ctx, r.state.run.Workspace, r.state.run.SandboxID, cid,
 		api.RunRequest{Code: setupCell(), TimeoutMS: setupTime.Milliseconds()}) {
 		if err != nil {
 			return nil, r.lost(ctx, err)
@@ -60,7 +67,6 @@ func (r *runner) setUp(ctx context.Context) (*Environment, error) {
 		}
 		return nil, &end{reason: api.AgentNoSandbox, words: "the sandbox could not be set up for an agent: " + short(why, 1000)}
 	}
-	r.ready = true
 	return w.environment, nil
 }
 
@@ -224,7 +230,8 @@ func (r *runner) leave(ctx context.Context, run *api.AgentRun) error {
 	given := r.state.req.SandboxID != ""
 	if given || r.state.req.Keep != keepKill {
 		r.state.keepCheckpoints(func(checkpoint) bool { return false })
-		r.closeDropped()
+		r.closeAside()
+		r.aside.Wait()
 	}
 	switch {
 	case given || r.state.req.Keep == keepKeep:

@@ -34,20 +34,47 @@ const (
 	keptFiles      = 2000
 )
 
+// What copies may cost. One of a context takes some 150 ms, and the cell behind it
+// 50 ms more than it would, for the memory that it writes to is shared then.
+const (
+	firstCopy = 200 * time.Millisecond // until one was timed
+	slower    = 50 * time.Millisecond
+	allowance = 10 * time.Millisecond // a turn, on average
+)
+
+// gap is how many turns lie between two copies, five at least. What is copied while
+// the model thinks costs nothing.
+func gap(took, thought time.Duration) int {
+	onPath := max(took-thought, 0) + slower
+	return int((onPath + allowance - 1) / allowance)
+}
+
 // copied is the state before a turn as it was copied while the model was asked.
 type copied struct {
 	turn    int
-	context string
+	context string // "" for a new one: nothing has run yet
 	sum     string // of the files; "" when they are not in it
 	bytes   int64
+	took    time.Duration
 	err     error
 }
 
-// copyState begins to copy the state before a turn, so that the run can be set
-// back to it. It takes some ten milliseconds, in which the model is asked; no
-// cell runs before it is done.
+// copyDue tells whether the state before a turn is to be copied. Of a replay only
+// those are to which the first run was set back.
+func (r *runner) copyDue(turn int) bool {
+	last := max(r.state.copied, r.tried)
+	if r.returns != nil {
+		return r.returns[turn]
+	}
+	return last == 0 || turn-last >= gap(r.copyTook, r.state.thought)
+}
+
+// copyState begins to copy the state before a turn when that is due, so that the
+// run can be set back to it. The model is asked meanwhile; no cell runs before it
+// is done.
 func (r *runner) copyState(ctx context.Context, turn int) error {
-	if r.copies != nil {
+	r.closeAside()
+	if r.copies != nil || !r.copyDue(turn) {
 		return nil
 	}
 	if !r.ready { // the interpreter that the next cell gets
@@ -55,33 +82,39 @@ func (r *runner) copyState(ctx context.Context, turn int) error {
 			return err
 		}
 	}
-	r.copies = make(chan copied, 1)
+	r.copies, r.tried = make(chan copied, 1), turn
 	owner, sid, cid := r.state.run.Workspace, r.state.run.SandboxID, r.state.context
 	files := fileCopy{r.s.cfg.Folders, owner, sid, r.state.req.SandboxID == "", turn, r.filesTurn, r.filesSum, r.filesOf}
-	dropped := r.state.dropped
-	r.state.dropped = nil
+	fresh := r.state.run.Cells == 0
 	go func(to chan<- copied) {
-		c := copied{turn: turn}
-		defer func() { // behind the copy: nothing waits for it while the model thinks
-			for _, old := range dropped {
-				r.closeContext(owner, sid, old)
-			}
+		c, began := copied{turn: turn}, r.s.cfg.Now()
+		defer func() {
+			c.took = r.s.cfg.Now().Sub(began)
 			to <- c
 		}()
-		out, err := r.s.cfg.Kernels.ForkContext(ctx, owner, sid, cid, 1)
-		if err == nil && len(out.Children) != 1 {
-			err = errors.New("the copy has no id")
+		if !fresh {
+			if c.context, c.err = r.fork(ctx, owner, sid, cid); c.err != nil {
+				return
+			}
 		}
-		if err != nil {
-			c.err = err
-			return
-		}
-		c.context = out.Children[0].ID
+		var err error
 		if c.sum, c.bytes, err = files.make(ctx); err != nil && ctx.Err() == nil {
 			r.log.Debug("a checkpoint has no files", "turn", turn, "error", err)
 		}
 	}(r.copies)
 	return nil
+}
+
+// fork copies a context and gives the id of the copy.
+func (r *runner) fork(ctx context.Context, owner, sid, cid string) (string, error) {
+	out, err := r.s.cfg.Kernels.ForkContext(ctx, owner, sid, cid, 1)
+	if err != nil {
+		return "", err
+	}
+	if len(out.Children) != 1 {
+		return "", errors.New("the copy has no id")
+	}
+	return out.Children[0].ID, nil
 }
 
 func (r *runner) filesOf(turn int) string {
@@ -139,16 +172,18 @@ func (f fileCopy) make(ctx context.Context) (sum string, bytes int64, err error)
 	return sum, bytes, nil
 }
 
-// checkpointed waits for the copy of the state before this turn. One that cannot
-// be made is missing: a run is then set back without it.
+// checkpointed waits for the copy of the state before this turn, if there is to be
+// one. One that cannot be made is missing: a run is then set back further.
 func (r *runner) checkpointed(ctx context.Context) error {
+	if r.copies == nil && len(r.state.cells) == 0 {
+		if _, there := r.state.before(r.state.turn); !there { // the daemon that asked the model may be gone
+			if err := r.copyState(ctx, r.state.turn); err != nil {
+				return err
+			}
+		}
+	}
 	if r.copies == nil {
-		if _, there := r.state.before(r.state.turn); there || len(r.state.cells) > 0 {
-			return nil
-		}
-		if err := r.copyState(ctx, r.state.turn); err != nil { // the daemon that asked the model is gone
-			return err
-		}
+		return nil
 	}
 	c := <-r.copies
 	r.copies = nil
@@ -158,6 +193,9 @@ func (r *runner) checkpointed(ctx context.Context) error {
 	if c.err != nil {
 		r.log.Debug("no checkpoint", "turn", c.turn, "error", c.err)
 		return nil
+	}
+	if c.context != "" {
+		r.copyTook = c.took
 	}
 	if c.sum != "" {
 		r.filesSum, r.filesTurn = c.sum, c.turn
@@ -169,23 +207,30 @@ func (r *runner) checkpointed(ctx context.Context) error {
 	return nil
 }
 
-// noMoreCopies waits for a copy that nothing will need.
+// noMoreCopies waits for a copy that nothing will need, and for contexts to close.
 func (r *runner) noMoreCopies() {
+	r.aside.Wait()
 	if r.copies == nil {
 		return
 	}
-	if c := <-r.copies; c.err == nil {
+	if c := <-r.copies; c.err == nil && c.context != "" {
 		r.state.dropped = append(r.state.dropped, c.context)
 	}
 	r.copies = nil
 }
 
-// closeDropped ends the contexts that nothing is set back to any more.
-func (r *runner) closeDropped() {
-	for _, cid := range r.state.dropped {
-		r.closeContext(r.state.run.Workspace, r.state.run.SandboxID, cid)
+// closeAside ends the contexts that nothing is set back to any more, while other
+// things happen.
+func (r *runner) closeAside() {
+	dropped, owner, sid := r.state.dropped, r.state.run.Workspace, r.state.run.SandboxID
+	if r.state.dropped = nil; len(dropped) == 0 {
+		return
 	}
-	r.state.dropped = nil
+	r.aside.Go(func() {
+		for _, cid := range dropped {
+			r.closeContext(owner, sid, cid)
+		}
+	})
 }
 
 // removeFiles removes those of checkpoints that are not there any more.
@@ -223,15 +268,21 @@ func (r *runner) turnBack(ctx context.Context) error {
 	if r.state.run.Rewinds >= maxBacks {
 		return &end{reason: api.AgentStuck, words: "the run went in circles, and setting it back did not help: " + c.words}
 	}
-	e := api.AgentEvent{Type: api.AgentEventRewound, Turn: r.state.turn, Rewound: &api.AgentRewound{ToTurn: c.since, Why: c.words}}
-	state := "Variables and files stay as they are now."
-	if p, there := r.state.before(c.since); there {
-		e.ContextID, e.Rewound.Variables = p.context, true
-		e.Rewound.Files = p.files && r.filesBack(ctx, c.since)
-		state = "Variables are as they were then; files stay as they are now."
-		if e.Rewound.Files {
-			state = "Variables, and the files below /workspace, are as they were then."
+	to := api.AgentRewound{ToTurn: c.since, Why: c.words}
+	cid, err := "", error(nil)
+	if p, there := r.state.lastBefore(c.since); there {
+		if cid, err = r.goBack(ctx, p, &to); err != nil {
+			return err
 		}
+	}
+	state := "Variables and files stay as they are now."
+	switch {
+	case to.Variables && to.Files:
+		state = "Variables, and the files below /workspace, are as they were then."
+	case to.Files:
+		state = "The files below /workspace are as they were then; variables stay as they are now."
+	case to.Variables:
+		state = "Variables are as they were then; files stay as they are now."
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -240,29 +291,16 @@ func (r *runner) turnBack(ctx context.Context) error {
 	if n := len(r.state.said); n >= 2 {
 		tried = fmt.Sprintf("\n\nWhat you did last was:\n\n%s\n\nand what came of it:\n\n%s", first(r.state.said[n-2].text, r.callText(n-2), 800), short(r.state.said[n-1].text, 800))
 	}
-	e.Messages = []api.AgentMessage{{Role: llm.User, Text: c.words + " So the conversation was set back to before turn " + fmt.Sprint(c.since) + ". " + state +
+	e := api.AgentEvent{Type: api.AgentEventRewound, Turn: r.state.turn, ContextID: cid, Rewound: &to}
+	e.Messages = []api.AgentMessage{{Role: llm.User, Text: c.words + " So the conversation was set back to before turn " + fmt.Sprint(to.ToTurn) + ". " + state +
 		" Find another way: look at the data again, check what you take for granted, or answer with what you know." + tried}}
 	if err := r.put(e); err != nil {
 		return err
 	}
-	r.ready = r.ready || e.ContextID != "" // the copy is of one that was set up
+	r.ready = r.ready || cid != "" // it was set up
+	r.tried = 0                    // the next turn begins in a state that no copy has
 	r.removeFiles()
 	return nil
-}
-
-// filesBack makes the files what they were before a turn. Doing it twice does no
-// harm: a daemon that dies in the middle leaves it to the next.
-func (r *runner) filesBack(ctx context.Context, turn int) bool {
-	f, err := os.Open(r.filesOf(turn))
-	if err == nil {
-		defer f.Close()
-		err = r.s.cfg.Folders.Replace(ctx, r.state.run.Workspace, r.state.run.SandboxID, workspace, f)
-	}
-	if err != nil && ctx.Err() == nil {
-		r.log.Warn("the files of a run could not be set back", "turn", turn, "error", err)
-	}
-	r.filesSum = ""
-	return err == nil
 }
 
 // callText is the code that a message calls for.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/llm/scripted"
@@ -22,13 +23,14 @@ func rewinds(events []api.AgentEvent) (out []api.AgentEvent) {
 }
 
 // circling is a run that loads something, goes in a circle from its second turn
-// on, in which it writes a file, and finds another way when it was set back.
-func circling(state string) *desk {
+// on, in which it writes a file, and finds another way when it was set back to
+// before some turn.
+func circling(turn int, state string) *desk {
 	circle := scripted.Turn{Say: fence("made-in-the-circle writes x") + "\n" + fence("again")}
 	told3 := circle
 	told3.Expect = []string{"You ran the same code 3 times"}
 	d := newDesk(scripted.Turn{Say: fence("kept writes before")}, circle, circle, circle, told3,
-		scripted.Turn{Say: "FINAL ANSWER: another way", Expect: []string{"set back to before turn 2", state, "again"}})
+		scripted.Turn{Say: "FINAL ANSWER: another way", Expect: []string{fmt.Sprint("set back to before turn ", turn), state, "again"}})
 	d.knows["kept writes before"] = []api.Event{printed("loaded\n"), ok()}
 	d.knows["made-in-the-circle writes x"] = []api.Event{ok()}
 	d.knows["again"] = []api.Event{raised("KeyError", "'x'")}
@@ -36,9 +38,10 @@ func circling(state string) *desk {
 }
 
 // A run that repeats itself is told, then set back to variables and files from
-// before, and its own circle is out of the conversation.
+// before, and its own circle is out of the conversation. What ran between the last
+// copy and the circle runs once more.
 func TestARunThatGoesInCirclesIsSetBack(t *testing.T) {
-	d := circling("Variables, and the files below /workspace, are as they were then")
+	d := circling(2, "Variables, and the files below /workspace, are as they were then")
 	dir := t.TempDir()
 	run, events := follow(t, d.service(t, dir), api.AgentRequest{Files: []api.AgentFile{{Path: "given.csv", Content: []byte("1")}}})
 	if run.Reason != api.AgentAnswered || run.Rewinds != 1 {
@@ -49,10 +52,13 @@ func TestARunThatGoesInCirclesIsSetBack(t *testing.T) {
 		t.Errorf("the conversation still has %d messages", len(last.Messages))
 	}
 	rewound := rewinds(events)[0]
-	if rewound.ContextID == "" || !rewound.Rewound.Variables || !rewound.Rewound.Files || run.ContextID != rewound.ContextID {
+	if rewound.ContextID == "" || !rewound.Rewound.Variables || !rewound.Rewound.Files || rewound.Rewound.Again != 1 || run.ContextID != rewound.ContextID {
 		t.Errorf("%+v, goes on in %s", rewound, run.ContextID)
 	}
-	// The checkpoint goes on, and the context that went in circles is closed.
+	if at := slices.Index(d.codes, rewound.ContextID+" kept writes before"); at < 0 || slices.Contains(d.codes, rewound.ContextID+" again") {
+		t.Errorf("ran: %q", d.codes)
+	}
+	// Another context goes on, and the one that went in circles is closed.
 	if !slices.Contains(d.closed, run.ID) || slices.Contains(d.closed[:1], rewound.ContextID) {
 		t.Errorf("closed: %v, goes on in %s", d.closed, rewound.ContextID)
 	}
@@ -64,57 +70,107 @@ func TestARunThatGoesInCirclesIsSetBack(t *testing.T) {
 	}
 }
 
+// A circle that begins where there is a copy needs nothing but that.
+func TestARunIsSetBackToTheCopyBeforeItsCircle(t *testing.T) {
+	circle := scripted.Turn{Say: fence("again")}
+	turns := []scripted.Turn{}
+	d := newDesk(circle)
+	for i := range 5 {
+		code := fmt.Sprint("c", i)
+		turns = append(turns, scripted.Turn{Say: fence(code)})
+		d.knows[code] = []api.Event{printed(code), ok()}
+	}
+	turns = append(turns, circle, circle, circle, circle, scripted.Turn{Say: "FINAL ANSWER: x", Expect: []string{"set back to before turn 6"}})
+	d.model.Script, d.thinks = scripted.Of(turns...), time.Second
+	d.knows["again"] = []api.Event{raised("KeyError", "'x'")}
+	run, events := d.do(t, api.AgentRequest{Keep: "keep"})
+	if run.Reason != api.AgentAnswered {
+		t.Fatalf("%+v", run)
+	}
+	if r := rewinds(events)[0]; r.ContextID != "copy-1" || !r.Rewound.Variables || !r.Rewound.Files || r.Rewound.Again != 0 || len(d.ran) != 9 {
+		t.Errorf("%+v %+v, %d cells ran", r, r.Rewound, len(d.ran))
+	}
+}
+
 func TestWhatCannotBeSetBackIsToldToStay(t *testing.T) {
+	both := "Variables, and the files below /workspace, are as they were then"
 	for name, tc := range map[string]struct {
 		state string
 		world func(*desk, *api.AgentRequest)
-		vars  bool
+		to    int
+		files bool
 	}{
-		"many files":        {"Variables are as they were then; files stay", func(d *desk, _ *api.AgentRequest) { d.full = true }, true},
-		"another's sandbox": {"Variables are as they were then; files stay", func(_ *desk, req *api.AgentRequest) { req.SandboxID = "sb-7" }, true},
-		"no copies":         {"Variables and files stay as they are now", func(d *desk, _ *api.AgentRequest) { d.unforkable = true }, false},
+		"many files":        {"Variables are as they were then; files stay", func(d *desk, _ *api.AgentRequest) { d.full = true }, 1, false},
+		"another's sandbox": {"Variables are as they were then; files stay", func(_ *desk, req *api.AgentRequest) { req.SandboxID = "sb-7" }, 1, false},
+		"no copies":         {both, func(d *desk, _ *api.AgentRequest) { d.unforkable, d.thinks = true, time.Second }, 2, true},
+		"a network": {both, func(_ *desk, req *api.AgentRequest) {
+			req.Network = &api.NetworkPolicy{Allow: []api.NetworkRule{{Text: "a.example"}}}
+		}, 1, true},
+		"chance":      {both, func(d *desk, _ *api.AgentRequest) { d.chance = "kept writes before" }, 1, true},
+		"no contexts": {"Variables and files stay as they are now", func(d *desk, _ *api.AgentRequest) { d.noContexts = true }, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := circling(tc.state)
+			d := circling(tc.to, tc.state)
 			req := api.AgentRequest{}
 			tc.world(d, &req)
 			run, events := d.do(t, req)
 			if run.Reason != api.AgentAnswered {
 				t.Fatalf("%+v", run)
 			}
-			if r := rewinds(events)[0]; r.Rewound.Variables != tc.vars || r.Rewound.Files || d.files["/workspace/made-in-the-circle"] != "x" {
+			left := map[bool]string{true: "", false: "x"}[tc.files]
+			if r := rewinds(events)[0].Rewound; r.Variables == d.noContexts || r.Files != tc.files || r.ToTurn != tc.to || d.files["/workspace/made-in-the-circle"] != left {
 				t.Errorf("%+v, files %v", r, d.files)
 			}
 		})
 	}
 }
 
-// A checkpoint costs memory, so it is kept only as long as a circle may have
-// begun with it; files that did not change are read once.
+// A copy costs memory and time, so there is one every few turns, and it is kept
+// only as long as a circle may have begun behind it; files that did not change are
+// read once.
 func TestCheckpointsThatNothingNeedsAreClosed(t *testing.T) {
 	var turns []scripted.Turn
 	d := newDesk(scripted.Turn{Say: "x"})
-	for i := range 9 {
+	for i := range 14 {
 		code := fmt.Sprint("c", i)
 		turns = append(turns, scripted.Turn{Say: fence(code)})
 		d.knows[code] = []api.Event{printed(code), ok()}
 	}
-	d.model.Script = scripted.Of(append(turns, scripted.Turn{Say: "FINAL ANSWER: x"})...)
+	d.model.Script, d.thinks = scripted.Of(append(turns, scripted.Turn{Say: "FINAL ANSWER: x"})...), time.Second
 	run, events := d.do(t, api.AgentRequest{Keep: "keep"})
 	var made []string
+	var at []int
 	for _, e := range events {
 		if e.Type == api.AgentEventCheckpoint {
-			made = append(made, e.ContextID)
-			if open := len(made) - len(closedOf(d, made)); open > 4 {
+			at = append(at, e.Turn)
+			if e.ContextID != "" {
+				made = append(made, e.ContextID)
+			}
+			if open := len(made) - len(closedOf(d, made)); open > 2 {
 				t.Errorf("%d checkpoints are open after turn %d", open, e.Turn)
 			}
 		}
 	}
-	if len(made) != 9 || len(closedOf(d, made)) != 9 || slices.Contains(d.closed, run.ID) {
-		t.Errorf("made %v, closed %v", made, d.closed)
+	if !slices.Equal(at, []int{1, 6, 11}) || len(made) != 2 || len(closedOf(d, made)) != 2 || slices.Contains(d.closed, run.ID) {
+		t.Errorf("made %v before turns %v, closed %v", made, at, d.closed)
 	}
 	if d.packs != 1 {
 		t.Errorf("files were read %d times", d.packs)
+	}
+}
+
+// What copies cost is bounded by how rare they are, unless the model thinks while
+// they are made.
+func TestHowRareCopiesAre(t *testing.T) {
+	for _, tc := range []struct {
+		took, thought time.Duration
+		want          int
+	}{
+		{0, 0, 5}, {150, 0, 20}, {150, 100, 10}, {150, 150, 5}, {150, 9000, 5}, {700, 0, 75}, {700, 600, 15},
+	} {
+		if got := gap(tc.took*time.Millisecond, tc.thought*time.Millisecond); got != tc.want {
+			t.Errorf("took %d ms, thought %d ms: %d turns, want %d", tc.took, tc.thought, got, tc.want)
+		}
 	}
 }
 

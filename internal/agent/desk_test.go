@@ -43,9 +43,14 @@ type desk struct {
 	haltAt     string        // a stage that does not end before its context does
 	halted     chan struct{} // a value when it was reached
 	stopped    int           // cells that were interrupted
-	packs      int           // how often the files were read
+	copies     int
+	packs      int // how often the files were read
 	unforkable bool
-	full       bool // they are too many for checkpoints
+	chance     string        // code that prints something else each time
+	noContexts bool          // but the first
+	full       bool          // they are too many for checkpoints
+	thinks     time.Duration // the model, for each reply, by the clock of the services
+	thought    time.Duration // all that it has
 }
 
 func newDesk(turns ...scripted.Turn) *desk {
@@ -56,9 +61,15 @@ func newDesk(turns ...scripted.Turn) *desk {
 }
 
 func (d *desk) service(t testing.TB, dir string) *Service {
-	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}})
+	s := New(Config{Dir: dir, Sandboxes: d, Kernels: d, Files: d, Folders: d, Models: d, Model: "openai:scripted", Secrets: []string{"the-servers-own-key"}, Now: d.now})
 	t.Cleanup(s.Close)
 	return s
+}
+
+func (d *desk) now() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Now().Add(d.thought)
 }
 
 func (d *desk) Open(spec, _, _ string) (llm.Provider, string, error) {
@@ -85,6 +96,9 @@ func (h halting) Complete(ctx context.Context, req llm.Request, tell func(llm.De
 	if err := h.stage(ctx, "ask"); err != nil {
 		return llm.Reply{}, err
 	}
+	h.mu.Lock()
+	h.thought += h.thinks
+	h.mu.Unlock()
 	return h.model.Complete(ctx, req, tell)
 }
 
@@ -156,6 +170,9 @@ func (d *desk) CreateContext(ctx context.Context, _, _ string, req api.CreateCon
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.noContexts && len(d.contexts) > 0 {
+		return api.Context{}, fault.New(api.CodeNoCapacity, "there is no room for another context")
+	}
 	if d.contexts[req.ID] {
 		return api.Context{}, fault.New(api.CodeConflict, "there is a context %q", req.ID)
 	}
@@ -167,6 +184,7 @@ func (d *desk) CloseContext(_ context.Context, _, _, cid string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = append(d.closed, cid)
+	delete(d.contexts, cid)
 	return nil
 }
 
@@ -179,7 +197,8 @@ func (d *desk) ForkContext(ctx context.Context, _, _, cid string, _ int) (api.Fo
 	if d.unforkable {
 		return api.ForkContextResponse{}, fault.New(api.CodeConflict, "it cannot be copied")
 	}
-	id := fmt.Sprintf("copy-%d", len(d.contexts))
+	d.copies++
+	id := fmt.Sprintf("copy-%d", d.copies)
 	d.contexts[id] = true
 	return api.ForkContextResponse{Children: []api.Context{{ID: id, ForkedFrom: cid}}}, nil
 }
@@ -259,6 +278,9 @@ func (d *desk) Stream(ctx context.Context, _, sid, cid string, req api.RunReques
 		if strings.Contains(req.Code, "pandastack_agent") {
 			stage = "set up"
 		}
+		if strings.Count(req.ExecutionID, "ag-") > 1 {
+			stage = "again"
+		}
 		if req.Code == "takes its sandbox along" {
 			if err := d.Kill(ctx, owner, sid); err != nil {
 				yield(api.Event{}, err)
@@ -301,6 +323,9 @@ func (d *desk) events(cid string, req api.RunRequest) []api.Event {
 	events, known := d.knows[req.Code]
 	if !known {
 		events = []api.Event{raised("NameError", "the test knows no "+req.Code)}
+	}
+	if req.Code == d.chance {
+		events = append([]api.Event{printed(fmt.Sprint("by chance ", len(d.ran)))}, events...)
 	}
 	d.past[req.ExecutionID] = events
 	return events

@@ -26,12 +26,15 @@ import (
 )
 
 // stages are all that a run may be in the middle of.
-var stages = []string{"create", "context", "files", "set up", "ask", "copy", "copy files", "cell", "set back"}
+var stages = []string{"create", "context", "files", "set up", "ask", "copy", "copy files", "cell", "set back", "again"}
 
 // staged is a run that comes through all of them.
 func staged() (*desk, api.AgentRequest) {
 	circle := scripted.Turn{Say: fence("again")}
-	d := newDesk(circle, circle, circle, circle, scripted.Turn{Say: "FINAL ANSWER: done"})
+	d := newDesk(scripted.Turn{Say: fence("before")}, scripted.Turn{Say: fence("between")}, circle, circle, circle, circle, scripted.Turn{Say: "FINAL ANSWER: done"})
+	d.thinks = time.Second
+	d.knows["before"] = []api.Event{printed("so far\n"), ok()}
+	d.knows["between"] = []api.Event{printed("so far\nso good\n"), ok()}
 	d.knows["again"] = []api.Event{printed("so far\n"), raised("KeyError", "'x'")}
 	return d, api.AgentRequest{Task: "x", Files: []api.AgentFile{{Path: "a", Content: []byte("1")}}}
 }
@@ -95,7 +98,7 @@ func TestRestartsInARow(t *testing.T) {
 				}
 			}
 			got, events := wait(t, s, run.ID)
-			if got.Reason != api.AgentAnswered || got.Turns != 5 || got.Cells != 4 || got.Rewinds != 1 || len(d.killed) != 1 {
+			if got.Reason != api.AgentAnswered || got.Turns != 7 || got.Cells != 6 || got.Rewinds != 1 || len(d.killed) != 1 {
 				t.Errorf("%+v, %v ended", got, d.killed)
 			}
 			resumed := 0

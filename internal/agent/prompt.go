@@ -47,9 +47,11 @@ const (
 	maxNamed = 100 // packages, and files: what a sandbox says of itself may be anything
 )
 
+const noNetwork = "no network"
+
 // reach says what the sandbox may reach.
 func (env *Environment) reach(n api.NetworkInfo) {
-	env.Network, env.Secrets = "no network", nil
+	env.Network, env.Secrets = noNetwork, nil
 	for host := range n.Secrets {
 		env.Secrets = append(env.Secrets, line(host))
 	}

@@ -37,19 +37,23 @@ func (r *recorded) Complete(_ context.Context, _ llm.Request, tell func(llm.Delt
 }
 
 // replay gives the model of a run that replays another, as it goes on after so
-// many replies.
-func (s *Service) replay(owner, id string, after int) (llm.Provider, error) {
+// many replies, and the turns before which the first one was set back to.
+func (s *Service) replay(owner, id string, after int) (model llm.Provider, returns map[int]bool, err error) {
 	entries, err := s.entries(owner, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var replies []api.AgentReply
+	returns = map[int]bool{}
 	for _, e := range entries {
-		if e.Type == api.AgentEventReply {
+		switch e.Type {
+		case api.AgentEventReply:
 			replies = append(replies, *e.Reply)
+		case api.AgentEventRewound:
+			returns[e.Rewound.ToTurn] = true
 		}
 	}
-	return &recorded{replies[min(after, len(replies)):]}, nil
+	return &recorded{replies[min(after, len(replies)):]}, returns, nil
 }
 
 // replaying fills a request with what the run had that it replays.

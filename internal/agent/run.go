@@ -9,6 +9,7 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -71,6 +72,11 @@ type runner struct {
 
 	ready  bool        // the context was set up
 	copies chan copied // the copy that is being made
+
+	copyTook time.Duration  // the last one
+	tried    int            // turn of the last one, made or not
+	returns  map[int]bool   // of a replay: the turns before which the first run was set back to
+	aside    sync.WaitGroup // contexts that are being closed
 
 	filesSum  string // of the files that the last checkpoint holds, and its turn
 	filesTurn int
@@ -189,6 +195,7 @@ func (r *runner) crowded() string {
 }
 
 func (r *runner) loop(ctx context.Context) error {
+	r.copyTook = firstCopy
 	if err := r.open(); err != nil {
 		return err
 	}
@@ -228,11 +235,11 @@ func (r *runner) open() error {
 		return &end{reason: api.AgentNoKey, words: "the server was started again, and the model key that came with the request was never stored: start the run again"}
 	}
 	if of := r.state.req.ReplayOf; of != "" {
-		model, err := r.s.replay(r.state.run.Workspace, of, r.state.run.Turns)
+		model, returns, err := r.s.replay(r.state.run.Workspace, of, r.state.run.Turns)
 		if err != nil {
 			return &end{reason: api.AgentModelFailed, words: plainWords(err)}
 		}
-		r.model, r.name = model, r.state.run.Model
+		r.model, r.returns, r.name = model, returns, r.state.run.Model
 		return nil
 	}
 	provider, name, err := r.s.cfg.Models.Open(r.state.req.Model, r.state.req.BaseURL, r.key)
@@ -354,6 +361,9 @@ func (r *runner) begin(ctx context.Context) error {
 
 // ask asks the model for its next reply, and copies the context meanwhile.
 func (r *runner) ask(ctx context.Context) error {
+	if err := r.t.synced(); err != nil {
+		return err
+	}
 	turn := r.state.run.Turns + 1
 	if err := r.copyState(ctx, turn); err != nil {
 		return err
@@ -395,7 +405,8 @@ func (r *runner) ask(ctx context.Context) error {
 	}
 }
 
-// heard keeps a reply. It cost money, so it is written through.
+// heard keeps a reply. It cost money, so it is written through, while its cells
+// run.
 func (r *runner) heard(turn int, reply llm.Reply, asked int) error {
 	u := reply.Usage
 	if u.Estimated {
@@ -421,7 +432,8 @@ func (r *runner) heard(turn int, reply llm.Reply, asked int) error {
 	if err := r.put(api.AgentEvent{Type: api.AgentEventReply, Turn: turn, Reply: out}); err != nil {
 		return err
 	}
-	return r.t.sync()
+	r.t.syncAside()
+	return nil
 }
 
 // request writes the conversation for the model.

@@ -23,7 +23,10 @@ type state struct {
 
 	starts      map[int]int // turn to the number of messages before its reply
 	checkpoints []checkpoint
-	dropped     []string // contexts that nothing is set back to any more, and which may still be open
+	copied      int           // turn of the last checkpoint since the run was set back
+	asking      time.Time     // since when the model is asked
+	thought     time.Duration // how long it was, the last time
+	dropped     []string      // contexts that nothing is set back to any more, and which may still be open
 	steps       []step
 	room        int // tokens that the reply may have
 	silent      int // replies in a row that nothing could be done with
@@ -58,7 +61,7 @@ type said struct {
 // variables, and the files of that time where they are few.
 type checkpoint struct {
 	turn    int
-	context string
+	context string // "" for a new one: no cell had run
 	files   bool
 }
 
@@ -74,6 +77,7 @@ func (s *state) fold(e api.AgentEvent) {
 	case api.AgentEventPrompt:
 		s.system = e.Text
 	case api.AgentEventAsked:
+		s.asking = e.Time
 		s.room = e.Asked.ReplyTokens
 		if s.room == 0 { // of an earlier version
 			s.room = s.req.Limits.ReplyTokens
@@ -91,6 +95,7 @@ func (s *state) fold(e api.AgentEvent) {
 	case api.AgentEventMessage:
 		s.told(e)
 	case api.AgentEventCheckpoint:
+		s.copied = e.Turn
 		s.checkpoints = append(s.checkpoints, checkpoint{e.Turn, e.ContextID, e.Checkpoint != nil && e.Checkpoint.Files})
 	case api.AgentEventRewound:
 		s.rewound(e)
@@ -105,6 +110,7 @@ func (s *state) fold(e api.AgentEvent) {
 func (s *state) replied(e api.AgentEvent) {
 	s.turn, s.reply, s.found, s.cells, s.outcomes = e.Turn, e.Reply, false, nil, nil
 	s.run.Turns++
+	s.thought = e.Time.Sub(s.asking)
 	u := e.Reply.Usage
 	s.run.Usage.InputTokens += u.InputTokens
 	s.run.Usage.OutputTokens += u.OutputTokens
@@ -150,8 +156,8 @@ func (s *state) told(e api.AgentEvent) {
 		}
 		st.action, st.outcome = digest(codes...), digest(outcomes...)
 		s.steps = append(s.steps, st)
-		since := mayHaveBegun(s.steps)
-		s.keepCheckpoints(func(c checkpoint) bool { return c.turn >= since })
+		last, _ := s.lastBefore(mayHaveBegun(s.steps))
+		s.keepCheckpoints(func(c checkpoint) bool { return c.turn >= last.turn })
 	}
 	if e.Note == noteNoReply {
 		s.silent++
@@ -202,7 +208,7 @@ func (s *state) rewound(e api.AgentEvent) {
 		s.context, s.run.ContextID, s.survived = e.ContextID, e.ContextID, true
 	}
 	s.keepCheckpoints(func(checkpoint) bool { return false }) // no circle has begun yet
-	s.steps = nil
+	s.steps, s.copied = nil, 0
 	s.run.Rewinds++
 	s.reply, s.found, s.cells, s.outcomes = nil, false, nil, nil
 	s.say(e.Messages, e.Turn)
@@ -214,7 +220,9 @@ func (s *state) keepCheckpoints(keep func(checkpoint) bool) {
 		if keep(c) {
 			return false
 		}
-		s.dropped = append(s.dropped, c.context)
+		if c.context != "" {
+			s.dropped = append(s.dropped, c.context)
+		}
 		return true
 	})
 }
@@ -226,6 +234,17 @@ func (s *state) before(turn int) (checkpoint, bool) {
 		return checkpoint{}, false
 	}
 	return s.checkpoints[i], true
+}
+
+// lastBefore gives the last checkpoint of the state before a turn, or before one
+// that came earlier.
+func (s *state) lastBefore(turn int) (last checkpoint, there bool) {
+	for _, c := range s.checkpoints {
+		if c.turn <= turn && c.turn >= last.turn {
+			last, there = c, true
+		}
+	}
+	return last, there
 }
 
 // elapsed is how long the run has taken, without the time in which no daemon

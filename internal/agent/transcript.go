@@ -32,6 +32,8 @@ type transcript struct {
 	file   *os.File
 	redact *redactor
 	size   int64 // of what is whole
+
+	syncing chan error // from syncAside
 }
 
 // openTranscript opens a run's transcript for writing and gives what is in it.
@@ -195,7 +197,22 @@ func (t *transcript) useReserve() error { return os.Remove(filepath.Join(t.dir, 
 // sync makes what was written survive the machine, not only the daemon.
 func (t *transcript) sync() error { return t.file.Sync() }
 
-func (t *transcript) close() error { return t.file.Close() }
+// syncAside does that while other things happen; synced waits for it.
+func (t *transcript) syncAside() {
+	t.syncing = make(chan error, 1)
+	go func(done chan<- error) { done <- t.sync() }(t.syncing)
+}
+
+func (t *transcript) synced() error {
+	if t.syncing == nil {
+		return nil
+	}
+	err := <-t.syncing
+	t.syncing = nil
+	return err
+}
+
+func (t *transcript) close() error { return errors.Join(t.synced(), t.file.Close()) }
 
 // figure keeps a picture beside the transcript.
 func (t *transcript) figure(name string, data []byte) error {

@@ -1618,6 +1618,8 @@ export interface AgentRewound {
   variables: boolean;
   /** Below /workspace are as they were then. */
   files: boolean;
+  /** Cells that ran once more to get there from the last copy. */
+  again?: number;
   why: string;
 }
 
