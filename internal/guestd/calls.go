@@ -87,7 +87,10 @@ func (c *calls) listen(ctx context.Context, address string) error {
 			}
 			if err != nil {
 				c.log.Warn("the socket of tools", "error", err)
-				time.Sleep(100 * time.Millisecond) // out of descriptors, most likely
+				select { // out of descriptors, most likely
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+				}
 				continue
 			}
 			go c.serve(conn)
