@@ -9,7 +9,7 @@ const ModelKeyHeader = "X-Model-Key"
 // AgentRequest is the body of POST /v1/agents: a task for a model that acts by
 // writing Python, run in a sandbox.
 type AgentRequest struct {
-	Task         string            `json:"task,omitempty"`          // needed, but for a replay
+	Task         string            `json:"task,omitempty"`          // needed, but for a replay or a fork
 	Model        string            `json:"model,omitempty"`         // PROVIDER:NAME, as openai:gpt-4o or anthropic:claude-…; default the server's
 	BaseURL      string            `json:"base_url,omitempty"`      // of a provider elsewhere; needs an admin key, and never gets the server's model key
 	Dialect      string            `json:"dialect,omitempty"`       // "text": code in fences (default), "tool": calls of run_python
@@ -30,8 +30,18 @@ type AgentRequest struct {
 	Limits       AgentLimits       `json:"limits,omitzero"`
 	Price        *AgentPrice       `json:"price,omitempty"`     // needed for max_cost_usd
 	ReplayOf     string            `json:"replay_of,omitempty"` // instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked
+	Fork         *AgentFork        `json:"fork,omitempty"`      // branch off from a run, in place of what that had: task, dialect, files, tools and all of the sandbox
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Tools        *Tools            `json:"tools,omitempty"` // functions outside that its cells can call; default: those of sandbox_id
+}
+
+// AgentFork names a moment of another run, at which a new one goes on from the
+// same state. Its cells up to there run again in a new sandbox, with the replies of
+// that time; where something else comes of them the event forked says so.
+type AgentFork struct {
+	Of   string `json:"of"`             // the run
+	At   int    `json:"at"`             // the turn whose reply is another one; the turns before it are repeated, and count for max_turns
+	Task string `json:"task,omitempty"` // told to the model before that turn
 }
 
 // AgentFile is a file for a run.
@@ -118,6 +128,8 @@ type AgentRun struct {
 	Usage      AgentUsage        `json:"usage"`
 	OwnKey     bool              `json:"own_key,omitempty"`   // the model's key came with the request
 	ReplayOf   string            `json:"replay_of,omitempty"` // the run whose replies are said again
+	ForkOf     string            `json:"fork_of,omitempty"`   // the run that it branches off from
+	ForkAt     int               `json:"fork_at,omitempty"`   // before this turn of it
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	CreatedAt  time.Time         `json:"created_at"`
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
@@ -143,6 +155,7 @@ const (
 	AgentEventMessage    = "message"    // messages: what the model is told
 	AgentEventCheckpoint = "checkpoint" // context_id: a copy with the variables before this turn, none before the first cell; checkpoint
 	AgentEventRewound    = "rewound"    // rewound: back to before to_turn; messages
+	AgentEventForked     = "forked"     // forked: from here on this run goes on by itself; messages
 	AgentEventApproval   = "approval"   // approval: a call of a tool waits for somebody's decision, or had one
 	AgentEventEnded      = "ended"      // run
 
@@ -176,6 +189,7 @@ type AgentEvent struct {
 	Rewound *AgentRewound `json:"rewound,omitempty"`
 
 	Checkpoint *AgentCheckpoint `json:"checkpoint,omitempty"`
+	Forked     *AgentForked     `json:"forked,omitempty"`
 
 	Messages []AgentMessage `json:"messages,omitempty"`
 	Approval *Approval      `json:"approval,omitempty"`
@@ -300,6 +314,15 @@ type AgentRewound struct {
 	Files     bool   `json:"files"`           // below /workspace are as they were then
 	Again     int    `json:"again,omitempty"` // cells that ran once more to get there from the last copy
 	Why       string `json:"why"`
+}
+
+// AgentForked says how far a fork is what its run was: what its cells showed is
+// compared, times, addresses and numbers of cells aside.
+type AgentForked struct {
+	Of     string   `json:"of"`
+	At     int      `json:"at"`
+	Cells  int      `json:"cells"`            // that were run again
+	Differ []string `json:"differ,omitempty"` // those of which something else came, as "turn 2, cell 1"
 }
 
 // AgentEvents is the answer of GET /v1/agents/{id}/events as JSON.

@@ -508,6 +508,33 @@ def test_a_run_is_replayed(daemon, tmp_path):
     assert missing.returncode == 3
 
 
+def test_a_run_goes_on_another_way(daemon, tmp_path):
+    """A fork has variables, files and words of before its turn, another model and another task; what comes out otherwise is named."""
+    data = tmp_path / "n.txt"
+    data.write_text("seven")
+    first = agent(daemon, tmp_path, [
+        code("x = open('n.txt').read()\nopen('made', 'w').write(x)\nprint(x)"), code("print(os.urandom(4))"), code("x = 'spoilt'"), {"say": "FINAL ANSWER: one way"}], "--file", data)
+    answered(first, "one way")
+    turns = [code("print(x, open('made').read())", expect=["In capitals, please."]), {"say": "FINAL ANSWER: SEVEN", "expect": ["seven seven"]}]
+    with scripted(tmp_path, turns) as url:
+        there = ["--model", "openai:another", "--base-url", url]
+        fork = Run(daemon, cli(daemon, "--json", "agent", "fork", first.info["id"], "--at", 3, "--task", "In capitals, please.", *there))
+    answered(fork, "SEVEN")
+    assert (fork.info["fork_of"], fork.info["fork_at"], fork.info["model"], fork.info["task"], fork.info["turns"]) == (
+        first.info["id"], 3, "openai:another", "In capitals, please.", 4)
+    assert fork.of("forked")[0]["forked"] == {"of": first.info["id"], "at": 3, "cells": 2, "differ": ["turn 2, cell 1"]}
+    assert fork.of("prompt")[0]["text"] == first.of("prompt")[0]["text"]
+    words = f"from here on another way than {first.info['id']} at turn 3; 1 of the 2 cells before show the same, not turn 2, cell 1"
+    assert words in show(daemon, fork.info["id"], "text") and words in show(daemon, fork.info["id"], "html")
+    with scripted(tmp_path, [{"say": "FINAL ANSWER: a third way"}]) as url:
+        runs = pandastack.Agent(api_url=daemon.url, api_key=daemon.key)
+        third = runs.get(fork.info["id"]).fork(4, model="openai:scripted", base_url=url)
+    assert (third.answer, third.info.fork_of, third.info.fork_at) == ("a third way", fork.info["id"], 4)
+    for args, words in [(["--at", 5], "between 1 and 4"), (["--at", 1], "base_url")]:
+        refused = cli(daemon, "agent", "fork", first.info["id"], *args)
+        assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+
+
 def test_from_python(daemon, tmp_path):
     heard = []
     turns = [code("print(open('n.txt').read())"), {"code": "final_answer({'n': 7})", "expect": ["seven"]}]

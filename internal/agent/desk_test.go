@@ -364,7 +364,7 @@ func (d *desk) do(t *testing.T, req api.AgentRequest) (api.AgentRun, []api.Agent
 
 func follow(t *testing.T, s *Service, req api.AgentRequest) (api.AgentRun, []api.AgentEvent) {
 	t.Helper()
-	if req.Task == "" && req.ReplayOf == "" {
+	if req.Task == "" && req.ReplayOf == "" && req.Fork == nil {
 		req.Task = "add"
 	}
 	run, err := s.Start(t.Context(), owner, req, "")

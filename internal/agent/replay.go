@@ -38,7 +38,7 @@ func (r *recorded) Complete(_ context.Context, _ llm.Request, tell func(llm.Delt
 
 // replay gives the model of a run that replays another, as it goes on after so
 // many replies, and the turns before which the first one was set back to.
-func (s *Service) replay(owner, id string, after int) (model llm.Provider, returns map[int]bool, err error) {
+func (s *Service) replay(owner, id string, after int) (model *recorded, returns map[int]bool, err error) {
 	entries, err := s.entries(owner, id)
 	if err != nil {
 		return nil, nil, err
@@ -62,12 +62,12 @@ func (s *Service) replaying(owner string, req *api.AgentRequest) error {
 	if err != nil {
 		return err
 	}
-	if req.Task != "" || req.Model != "" || req.BaseURL != "" || req.Dialect != "" || req.Instructions != "" || req.SandboxID != "" || len(req.Files) > 0 ||
+	if req.Fork != nil || req.Task != "" || req.Model != "" || req.BaseURL != "" || req.Dialect != "" || req.Instructions != "" || req.SandboxID != "" || len(req.Files) > 0 ||
 		req.Limits != (api.AgentLimits{}) || req.Network != nil || ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
 		return fault.InvalidField("replay_of", "a replay has all that its run had").WithHint("only keep, metadata and secrets may be given with replay_of")
 	}
 	of := *entries[0].Request
-	of.ReplayOf, of.Keep, of.Metadata, of.BaseURL, of.SandboxID = req.ReplayOf, req.Keep, maps.Clone(req.Metadata), "", ""
+	of.ReplayOf, of.Keep, of.Metadata, of.BaseURL, of.SandboxID, of.Fork = req.ReplayOf, req.Keep, maps.Clone(req.Metadata), "", "", nil
 	if req.Secrets != nil {
 		of.Secrets = req.Secrets
 	} else if lacksValues(of.Secrets) {

@@ -213,6 +213,9 @@ func (r *runner) loop(ctx context.Context) error {
 			if err := r.turnBack(ctx); err != nil {
 				return err
 			}
+			if err := r.branchOff(); err != nil {
+				return err
+			}
 			if words := r.crowded(); words != "" {
 				return &end{reason: api.AgentTooLarge, words: words}
 			}
@@ -247,6 +250,9 @@ func (r *runner) open() error {
 		return &end{reason: api.AgentModelFailed, words: plainWords(err)}
 	}
 	r.model, r.name = provider, name
+	if f := r.state.req.Fork; f != nil && !r.state.branched {
+		return r.branchFrom(f.Of, f.At)
+	}
 	return nil
 }
 
@@ -354,7 +360,7 @@ func (r *runner) begin(ctx context.Context) error {
 	}
 	r.ready = r.ready || r.state.survived
 	if len(r.state.said) == 0 {
-		return r.put(api.AgentEvent{Type: api.AgentEventMessage, Messages: []api.AgentMessage{{Role: llm.User, Text: r.state.run.Task}}})
+		return r.put(api.AgentEvent{Type: api.AgentEventMessage, Messages: []api.AgentMessage{{Role: llm.User, Text: r.state.req.Task}}})
 	}
 	return nil
 }

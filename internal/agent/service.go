@@ -165,6 +165,11 @@ func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest,
 			return api.AgentRun{}, err
 		}
 	}
+	if req.Fork != nil {
+		if err := s.forking(owner, &req); err != nil {
+			return api.AgentRun{}, err
+		}
+	}
 	if req.Model == "" {
 		req.Model = s.cfg.Model
 	}
@@ -174,6 +179,12 @@ func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest,
 	run := api.AgentRun{
 		ID: newID(), Workspace: owner, Task: req.Task, Model: req.Model, Dialect: req.Dialect, Prompt: PromptVersion, Status: api.AgentRunning,
 		Metadata: req.Metadata, OwnKey: key != "", ReplayOf: req.ReplayOf, CreatedAt: s.cfg.Now().UTC(),
+	}
+	if req.Fork != nil {
+		run.ForkOf, run.ForkAt = req.Fork.Of, req.Fork.At
+		if req.Fork.Task != "" {
+			run.Task = req.Fork.Task
+		}
 	}
 	secrets := req.Secrets
 	req.Secrets = withoutValues(secrets)
@@ -206,6 +217,8 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 		return fault.InvalidField("task", "task must say what is to be done")
 	case len(req.Task) > maxTask:
 		return fault.InvalidField("task", "task has %d bytes; at most %d are taken", len(req.Task), maxTask).WithHint("give large inputs as files")
+	case req.Fork != nil && len(req.Fork.Task) > maxTask:
+		return fault.InvalidField("fork.task", "fork.task has %d bytes; at most %d are taken", len(req.Fork.Task), maxTask)
 	case len(req.Files) > maxFiles:
 		return fault.InvalidField("files", "there are %d files; at most %d are taken", len(req.Files), maxFiles).WithHint("write them into a sandbox and name it in sandbox_id")
 	case req.SandboxID != "" && req.Keep != "" && req.Keep != keepKeep:

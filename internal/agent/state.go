@@ -38,6 +38,8 @@ type state struct {
 	cells    []api.AgentCell
 	outcomes []api.AgentOutcome
 
+	branched bool // from the run of which this one is a fork
+
 	survived bool // the variables of the last cell
 	last     time.Time
 	away     time.Duration // while no daemon worked on it, or a call waited for a decision
@@ -99,6 +101,9 @@ func (s *state) fold(e api.AgentEvent) {
 		s.checkpoints = append(s.checkpoints, checkpoint{e.Turn, e.ContextID, e.Checkpoint != nil && e.Checkpoint.Files})
 	case api.AgentEventRewound:
 		s.rewound(e)
+	case api.AgentEventForked:
+		s.branched = true
+		s.say(e.Messages, e.Turn)
 	case api.AgentEventApproval:
 		s.waits(e)
 	case api.AgentEventEnded:

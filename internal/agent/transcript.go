@@ -137,6 +137,8 @@ func lacks(e api.AgentEvent) string {
 		return "outcome"
 	case e.Type == api.AgentEventRewound && e.Rewound == nil:
 		return "rewound"
+	case e.Type == api.AgentEventForked && e.Forked == nil:
+		return "forked"
 	}
 	return ""
 }

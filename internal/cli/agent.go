@@ -7,6 +7,7 @@ type agentCmd struct {
 	Ls     agentLsCmd     `cmd:"" help:"List runs, the newest first."`
 	Show   agentShowCmd   `cmd:"" help:"Show a run: what was said, run, and seen."`
 	Replay agentReplayCmd `cmd:"" help:"Run the cells of a run again in a new sandbox, and show where what they print differs."`
+	Fork   agentForkCmd   `cmd:"" help:"Go on from a turn of a run in another way: with another model, or told something else."`
 	Cancel agentCancelCmd `cmd:"" help:"End runs."`
 	Rm     agentRmCmd     `cmd:"" help:"Remove runs that have ended, and their transcripts."`
 	Script agentScriptCmd `cmd:"" help:"Serve a scripted model on loopback, to try agents without a real one."`

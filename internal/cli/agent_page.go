@@ -90,6 +90,12 @@ func (c *agentShowCmd) page(a *app, run *pandastack.AgentRun, events []api.Agent
 			}
 		case api.AgentEventRewound:
 			add(pageStep{Head: fmt.Sprintf("SET BACK TO BEFORE TURN %d", e.Rewound.ToTurn), Seen: e.Messages[0].Text, Bad: true})
+		case api.AgentEventForked:
+			s := pageStep{Head: "ANOTHER WAY", Notes: []string{apart(e.Forked)}}
+			if len(e.Messages) > 0 {
+				s.Seen = e.Messages[0].Text
+			}
+			add(s)
 		case api.AgentEventResumed:
 			add(pageStep{Notes: []string{e.Note}})
 		}

@@ -8,6 +8,18 @@ import (
 	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
 
+// apart says how far a fork is what its run was.
+func apart(f *api.AgentForked) string {
+	words := fmt.Sprintf("from here on another way than %s at turn %d", f.Of, f.At)
+	if f.Cells == 0 {
+		return words
+	}
+	if words += fmt.Sprintf("; %d of the %d cells before show the same", f.Cells-len(f.Differ), f.Cells); len(f.Differ) > 0 {
+		words += ", not " + plain(strings.Join(f.Differ, "; "))
+	}
+	return words
+}
+
 type agentReplayCmd struct {
 	ID     string            `arg:"" help:"Id of the run."`
 	Keep   string            `help:"What becomes of the sandbox at the end." enum:"kill,keep,snapshot" default:"kill"`

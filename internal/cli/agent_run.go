@@ -231,6 +231,8 @@ func (p *agentProgress) show(e api.AgentEvent) {
 		p.say("%s", text(e.Outcome.Text))
 	case api.AgentEventRewound:
 		p.say("set back to before turn %d: %s", e.Rewound.ToTurn, plain(e.Rewound.Why))
+	case api.AgentEventForked:
+		p.say("%s", apart(e.Forked))
 	case api.AgentEventResumed:
 		p.say("%s", plain(e.Note))
 	case api.AgentEventApproval:

@@ -105,7 +105,10 @@ func (c *agentShowCmd) read(a *app, run api.AgentRun, events []api.AgentEvent, m
 			if e.Outcome.Answer != nil {
 				head("turn %d: the cell gave the answer", e.Turn)
 			}
-		case api.AgentEventMessage, api.AgentEventRewound:
+		case api.AgentEventMessage, api.AgentEventRewound, api.AgentEventForked:
+			if e.Forked != nil {
+				head("%s", apart(e.Forked))
+			}
 			for _, m := range e.Messages {
 				head("told, %s", m.Role)
 				block("text", m.Text)

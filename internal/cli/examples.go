@@ -61,6 +61,7 @@ var examples = map[string][]string{
 	"agent ls":          {"pandastack agent ls"},
 	"agent show":        {"pandastack agent show ru-1 --format markdown"},
 	"agent replay":      {"pandastack agent replay ru-1"},
+	"agent fork":        {"pandastack agent fork ru-1 --at 4 --task \"use medians\"", "pandastack agent fork ru-1 --at 4 --model anthropic:claude-sonnet-4-5"},
 	"agent cancel":      {"pandastack agent cancel ru-1"},
 	"agent rm":          {"pandastack agent rm ru-1"},
 	"agent script":      {"pandastack agent script replies.jsonl"},

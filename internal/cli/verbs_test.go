@@ -88,6 +88,7 @@ var untried = map[string]string{
 	"approval deny":    "test/test_tools.py",
 	"template rm":      "no_daemon.txtar",
 	"agent replay":     "test/test_agent.py",
+	"agent fork":       "test/test_agent.py",
 	"analyst":          "test/test_agent.py",
 }
 

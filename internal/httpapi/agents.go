@@ -48,6 +48,11 @@ func (s *Server) startAgent(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	if req.Fork != nil {
+		if err := noNUL("fork.task", req.Fork.Task); err != nil {
+			return err
+		}
+	}
 	if req.BaseURL != "" && !stateOf(r.Context()).who.Scope.Covers(auth.Admin) && !slices.Contains(s.ModelURLs, req.BaseURL) {
 		return fault.New(api.CodeDenied, "this key may not have the server call a base_url of its choice").
 			WithHint("use a key with the scope admin, or have the address put into the setting model_base_urls")

@@ -30,6 +30,9 @@ func (s stubAgents) Start(_ context.Context, owner string, req api.AgentRequest,
 	if req.Network != nil {
 		opened = fmt.Sprintf(" network=%v secrets=%d", req.Network.Allow, len(req.Secrets))
 	}
+	if req.Fork != nil {
+		opened = fmt.Sprintf(" fork of %s at %d", req.Fork.Of, req.Fork.At)
+	}
 	s.call("start %s %q %s %s key=%s%s", owner, req.Task, req.Model, req.BaseURL, key, opened)
 	return agentRun, s.fail
 }
@@ -97,6 +100,8 @@ func TestAgents(t *testing.T) {
 			status: 403, code: api.CodeDenied, want: []string{"model_base_urls"}},
 		{name: "an address that is allowed", method: "POST", path: "/v1/agents", body: `{"task":"add","base_url":"http://models.example/v1"}`, header: onlyRun,
 			status: 201, calls: []string{`start ann "add"  http://models.example/v1 key=`}},
+		{name: "a fork", method: "POST", path: "/v1/agents", body: `{"fork":{"of":"ag-1","at":2,"task":"use medians"}}`, status: 201, calls: []string{`start ann ""   key= fork of ag-1 at 2`}},
+		{name: "a fork that is told NUL", method: "POST", path: "/v1/agents", body: `{"fork":{"of":"ag-1","at":2,"task":"\u0000"}}`, status: 400, field: "fork.task", code: api.CodeInvalid},
 		{name: "list", method: "GET", path: "/v1/agents", status: 200, want: []string{`{"runs":[]}`}, calls: []string{"agents ann 100"}},
 		{name: "list too many", method: "GET", path: "/v1/agents?limit=1001", status: 400, field: "limit", code: api.CodeInvalid},
 		{name: "get", method: "GET", path: "/v1/agents/ag-1", status: 200, want: []string{`"task":"add"`}},

@@ -54,6 +54,7 @@ NOT_SENT = {
     "ExecRequest.attach": "sent when a connection broke: the SDKs' own tests",
     "Tools.functions": "functions differ by language: tools.serve in programme.json",
     "AgentRequest.replay_of": "AgentRun.replay: test_agent.py",
+    "AgentRequest.fork": "AgentRun.fork: test_agent.py",
     "listApprovals.limit": "the SDKs take as many as one answer has, a thousand",
     "listDir.limit": "the SDKs list all there is, in the server's pages",
     "watchFiles.after": "sent as Last-Event-ID when a connection broke: the SDKs' own tests",

@@ -72,6 +72,7 @@ IN_GO = {
 }
 NOT_IN_GO = {
     "AgentRun.replay": "StartAgent with ReplayOf",
+    "AgentRun.fork": "StartAgent with Fork",
     "Watch.close": "leaving the loop",
     "Watch.wait": "the loop",
     "Tools.close": "the context of ServeTools",

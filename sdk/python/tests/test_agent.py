@@ -64,6 +64,17 @@ def test_a_run_is_replayed(agent: Any, surface: Any) -> None:
     assert body == {"replay_of": "ag-1", "keep": "kill", "secrets": {"a.example": {"header": "A", "ref": "k"}}}
 
 
+def test_a_run_is_forked(agent: Any, surface: Any) -> None:
+    heard: List[Any] = []
+    other = agent().get("ag-1").fork(2, task="use medians", model="openai:y", model_key="its-own-key", limits={"max_turns": 9}, on_event=heard.append)
+    assert other.answer == "42" and heard[-1].type == "ended"
+    call = next(c for c in surface.server.calls if c.method == "POST")
+    assert call.headers["x-model-key"] == "its-own-key"
+    assert call.json == {"fork": {"of": "ag-1", "at": 2, "task": "use medians"}, "model": "openai:y", "keep": "kill", "limits": {"max_turns": 9}}
+    with pytest.raises(TypeError, match="at must be the number of a turn"):
+        agent().get("ag-1").fork("2")
+
+
 def test_what_its_sandbox_is_given(agent: Any, surface: Any) -> None:
     network, secrets = {"allow": ["a.example"]}, {"a.example": {"header": "Authorization", "ref": "k"}}
     a = agent(from_snapshot="sn-1", cpu=0.5, memory_mb=512, disk_mb=100, pids=64, envs={"A": "1"}, network=network, secrets=secrets)

@@ -107,6 +107,18 @@ export interface AgentWaitOptions extends CallOptions {
   onEvent?: ((event: api.AgentEvent) => unknown) | undefined;
 }
 
+/** How a run is to go on from one of its turns. */
+export interface AgentForkOptions
+  extends Pick<AgentOptions, "model" | "baseUrl" | "modelKey" | "instructions" | "vision" | "keep" | "limits" | "price" | "secrets">,
+    AgentWaitOptions {
+  /** The turn whose reply is to be another one, from 1. */
+  at: number;
+  /** Told to the model before that turn. */
+  task?: string | undefined;
+  /** Labels of your own. */
+  metadata?: Record<string, string> | undefined;
+}
+
 /**
  * An agent: a model that does tasks by writing Python, each in a sandbox. The loop runs on the server, so a run goes on
  * when this program ends.
@@ -263,6 +275,27 @@ export class AgentRun {
   async replay(options: { keep?: AgentOptions["keep"]; secrets?: api.Secrets | undefined } & AgentWaitOptions = {}): Promise<AgentRun> {
     const { keep, secrets, onEvent, signal } = options;
     const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json: { replay_of: this.id, keep, secrets }, signal });
+    const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
+    await run.wait({ onEvent, signal });
+    return run;
+  }
+
+  /**
+   * Goes on from a turn of this run in another way, as a run of its own, and waits for the end. The cells before that turn
+   * run again in a new sandbox, with the replies of that time, which cost nothing; the event "forked" names those of which
+   * something else came. What is left out is as in this run.
+   *
+   * @param options `at`: the turn whose reply is to be another one, from 1; `task`: told to the model before that turn.
+   *   The turns before count for the limit `max_turns`. `secrets` are needed when the run had some by value, `baseUrl` or
+   *   `model` when it had a `baseUrl`.
+   * @throws BadRequestError this run has no such turn, or something that is needed is missing.
+   */
+  async fork(options: AgentForkOptions): Promise<AgentRun> {
+    const { at, task, model, baseUrl, modelKey, instructions, vision, keep, limits, price, secrets, metadata, onEvent, signal } = options;
+    const fork = { of: this.id, at, task };
+    const json = { fork, model, base_url: baseUrl, instructions, vision, keep, limits: named(limits), price: named(price), secrets, metadata };
+    const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
+    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
     const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
     await run.wait({ onEvent, signal });
     return run;

@@ -1317,7 +1317,7 @@ export interface EndEvent {
 
 /** The body of POST /v1/agents: a task for a model that acts by writing Python, run in a sandbox. */
 export interface AgentRequest {
-  /** Needed, but for a replay. */
+  /** Needed, but for a replay or a fork. */
   task?: string;
   /** PROVIDER:NAME, as openai:gpt-4o or anthropic:claude-…; default the server's. */
   model?: string;
@@ -1358,9 +1358,21 @@ export interface AgentRequest {
   price?: AgentPrice;
   /** Instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked. */
   replay_of?: string;
+  /** Branch off from a run, in place of what that had: task, dialect, files, tools and all of the sandbox. */
+  fork?: AgentFork;
   metadata?: Record<string, string>;
   /** Functions outside that its cells can call; default: those of sandbox_id. */
   tools?: Tools;
+}
+
+/** A moment of another run, at which a new one goes on from the same state. Its cells up to there run again in a new sandbox, with the replies of that time; where something else comes of them the event forked says so. */
+export interface AgentFork {
+  /** The run. */
+  of: string;
+  /** The turn whose reply is another one; the turns before it are repeated, and count for max_turns. */
+  at: number;
+  /** Told to the model before that turn. */
+  task?: string;
 }
 
 /** A file for a run. */
@@ -1443,6 +1455,10 @@ export interface AgentRun {
   own_key?: boolean;
   /** The run whose replies are said again. */
   replay_of?: string;
+  /** The run that it branches off from. */
+  fork_of?: string;
+  /** Before this turn of it. */
+  fork_at?: number;
   metadata?: Record<string, string>;
   /** In RFC 3339. */
   created_at: string;
@@ -1478,6 +1494,7 @@ export interface AgentEvent {
   outcome?: AgentOutcome;
   rewound?: AgentRewound;
   checkpoint?: AgentCheckpoint;
+  forked?: AgentForked;
   messages?: AgentMessage[];
   approval?: Approval;
 }
@@ -1621,6 +1638,16 @@ export interface AgentRewound {
   /** Cells that ran once more to get there from the last copy. */
   again?: number;
   why: string;
+}
+
+/** How far a fork is what its run was: what its cells showed is compared, times, addresses and numbers of cells aside. */
+export interface AgentForked {
+  of: string;
+  at: number;
+  /** That were run again. */
+  cells: number;
+  /** Those of which something else came, as "turn 2, cell 1". */
+  differ?: string[];
 }
 
 /** The answer of GET /v1/agents/{id}/events as JSON. */

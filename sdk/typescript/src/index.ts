@@ -47,7 +47,7 @@ export type {
   WriteResult,
 } from "./api.js";
 export { Agent, AgentRun } from "./agent.js";
-export type { AgentLimits, AgentOptions, AgentPrice, AgentRunOptions, AgentWaitOptions } from "./agent.js";
+export type { AgentForkOptions, AgentLimits, AgentOptions, AgentPrice, AgentRunOptions, AgentWaitOptions } from "./agent.js";
 export { Client, Sandboxes, Snapshots, Templates, Tokens } from "./client.js";
 export type { ClientOptions, CreateTokenOptions, EventsOptions, ListOptions } from "./client.js";
 export { Commands, Process } from "./commands.js";

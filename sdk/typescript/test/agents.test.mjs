@@ -55,6 +55,19 @@ test("a run is followed to its end, over a server that goes away in between", as
   assert.equal(seen.length, 3);
 });
 
+test("a run goes on another way", async (t) => {
+  const { server, agent } = await serve(t);
+  server.on("GET", "/agents/ru_1", [200, ENDED]);
+  server.on("POST", "/agents", [201, { ...RUN, id: "ru_2", fork_of: "ru_1", fork_at: 2 }]);
+  server.on("GET", "/agents/ru_2/events", () => stream({ type: "ended", seq: 1, run: { ...ENDED, id: "ru_2", fork_of: "ru_1", fork_at: 2, answer: "4" } }));
+  const seen = [];
+  const other = await (await agent.get("ru_1")).fork({ at: 2, task: "use medians", modelKey: "mk", limits: { maxTurns: 9 }, onEvent: (each) => seen.push(each.type) });
+  assert.deepEqual([other.answer, other.info.fork_of, other.info.fork_at, seen], ["4", "ru_1", 2, ["ended"]]);
+  const [call] = server.sent("POST", "/agents");
+  assert.equal(call.headers["x-model-key"], "mk");
+  assert.deepEqual(call.json, { fork: { of: "ru_1", at: 2, task: "use medians" }, limits: { max_turns: 9 } });
+});
+
 test("other verbs of a run", async (t) => {
   const { server, agent } = await serve(t);
   server.on("GET", "/agents", [200, { runs: [ENDED, RUN] }]);

@@ -749,6 +749,26 @@ def replay_agent(run_id: str, keep: str, secrets: Any) -> Request:
     return Request("POST", "/agents", body=body)
 
 
+def fork_agent(
+    run_id: str,
+    at: int,
+    task: Optional[str],
+    metadata: Optional[Dict[str, str]],
+    model_key: Optional[str],
+    options: Dict[str, Any],
+) -> Request:
+    if isinstance(at, bool) or not isinstance(at, int):
+        raise TypeError(f"at must be the number of a turn, not {at!r}")
+    fork: Dict[str, Any] = {"of": check.text("run id", run_id), "at": at}
+    if task is not None:
+        fork["task"] = check.text("task", task)
+    body = {**options, "fork": fork, "metadata": None if metadata is None else check.strings("metadata", metadata)}
+    request = Request("POST", "/agents", body=_clean(body))
+    if model_key is not None:
+        request.headers["X-Model-Key"] = check.text("model_key", model_key)
+    return request
+
+
 def _agent(run_id: str, rest: str = "") -> str:
     return f"/agents/{segment(check.text('run id', run_id))}{rest}"
 

@@ -1042,6 +1042,7 @@ class AgentInfo:
         prompt: version of the system prompt.
         own_key: the model's key came with the request, and is not stored.
         replay_of: the run whose cells it runs again; None if it is no replay.
+        fork_of, fork_at: the run, and the turn of it, at which this one branched off; None and 0 if it is no fork.
     """
 
     id: str
@@ -1063,6 +1064,8 @@ class AgentInfo:
     usage: Dict[str, Any] = field(default_factory=dict)
     own_key: bool = False
     replay_of: Optional[str] = None
+    fork_of: Optional[str] = None
+    fork_at: int = 0
     metadata: Dict[str, str] = field(default_factory=dict)
     created_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
@@ -1090,6 +1093,8 @@ class AgentInfo:
             usage=dict(body.get("usage") or {}),
             own_key=bool(body.get("own_key")),
             replay_of=body.get("replay_of") or None,
+            fork_of=body.get("fork_of") or None,
+            fork_at=body.get("fork_at") or 0,
             metadata=dict(body.get("metadata") or {}),
             created_at=_time(body.get("created_at")),
             ended_at=_time(body.get("ended_at")),

@@ -230,6 +230,55 @@ class AsyncAgentRun:
         await run.wait()
         return run
 
+    async def fork(
+        self,
+        at: int,
+        *,
+        task: Optional[str] = None,
+        model: Optional[str] = None,
+        base_url: Optional[str] = None,
+        model_key: Optional[str] = None,
+        instructions: Optional[str] = None,
+        vision: Optional[bool] = None,
+        keep: str = "kill",
+        limits: Optional[Dict[str, float]] = None,
+        price: Optional[Dict[str, float]] = None,
+        secrets: Any = None,
+        metadata: Optional[Dict[str, str]] = None,
+        on_event: Optional[Callable[[AgentEvent], Any]] = None,
+    ) -> "AsyncAgentRun":
+        """Goes on from a turn of this run in another way, as a run of its own, and waits for the end.
+
+        The cells before that turn run again in a new sandbox, with the replies of that time, which cost nothing. The event
+        "forked" names those of which something else came. What is left out is as in this run.
+
+        Args:
+            at: the turn whose reply is to be another one, from 1.
+            task: told to the model before that turn.
+            model, base_url, model_key, instructions, vision, keep, limits, price, secrets: as for `AsyncAgent`. The turns
+                before count for the limit ``max_turns``. `secrets` are needed when the run had some by value, `base_url`
+                or `model` when it had a `base_url`.
+            metadata: labels of your own.
+            on_event: called with each `AgentEvent`.
+
+        Raises:
+            BadRequestError: this run has no such turn, or something that is needed is missing; `field` says what.
+        """
+        options = {
+            "model": model,
+            "base_url": base_url,
+            "instructions": instructions,
+            "vision": None if vision is None else check.flag("vision", vision),
+            "keep": check.text("keep", keep),
+            "limits": limits,
+            "price": price,
+            "secrets": None if secrets is None else check.mapping("secrets", secrets),
+        }
+        request = routes.fork_agent(self.id, at, task, metadata, model_key, options)
+        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()))
+        await run.wait(on_event)
+        return run
+
     async def refresh(self) -> AgentInfo:
         """Brings `info` up to date."""
         self.info = AgentInfo.from_wire((await self._client._send(routes.get_agent(self.id))).object())
