@@ -63,6 +63,9 @@ class Tmux:
         self.tmux("kill-server")
 
 
+DETACHED = r"(?s)^detached: process \d+ goes on. Back to it: pandastack.*^here>"  # and the shell outside is back
+
+
 @pytest.fixture
 def tmux(daemon: Daemon) -> Iterator[Tmux]:
     t = Tmux(daemon.env)
@@ -106,7 +109,7 @@ def test_attach_full_screen_resize_detach_and_attach_again(sandbox: Sandbox, tmu
     tmux.resize(20, 70)
     tmux.see("^20 rows, 70 columns")
     tmux.keys("C-p", "C-q")
-    tmux.see(r"^detached: process \d+ goes on. Back to it: pandastack")
+    tmux.see(DETACHED)
     assert tmux.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").split() == [before.strip(), "1"], "the screen is as it was"
     tmux.type("[ $T = $(stty -g) ] && echo as before")
     tmux.see("^as before$")
@@ -114,6 +117,12 @@ def test_attach_full_screen_resize_detach_and_attach_again(sandbox: Sandbox, tmu
     (shell,) = sandbox.pty.list()
     sandbox.pty.send_stdin(shell.pid, b"c")
     tmux.resize(25, 90)
+    tmux.type("clear; pandastack sandbox attach " + sandbox.id)
+    tmux.see("^25 rows, 90 columns")
+    tmux.see("typed: abc")
+    # Nothing has changed when we come back once more: it draws all the same.
+    tmux.keys("C-p", "C-q")
+    tmux.see(DETACHED)
     tmux.type("clear; pandastack sandbox attach " + sandbox.id)
     tmux.see("^25 rows, 90 columns")
     tmux.see("typed: abc")
@@ -142,6 +151,9 @@ def put_vim(sandbox: Sandbox) -> str:
 
 
 def test_vim_resize_detach_and_attach_again(sandbox: Sandbox, tmux: Tmux) -> None:
+    def size(rows: int, cols: int) -> None:
+        eventually("the terminal keeps its size", lambda: sandbox.pty.list()[0].pty == (rows, cols))
+
     vim = put_vim(sandbox)
     tmux.type("pandastack sandbox attach " + sandbox.id)
     tmux.see(r"^root@\S+:/workspace#")
@@ -151,15 +163,17 @@ def test_vim_resize_detach_and_attach_again(sandbox: Sandbox, tmux: Tmux) -> Non
     tmux.type("the first line")
     tmux.keys("Escape")
     tmux.resize(20, 70)
+    size(20, 70)
     tmux.type(":set lines? columns?")
     tmux.see("^ +lines=20")
     tmux.see("^ +columns=70")
     tmux.keys("Enter")
     tmux.keys("C-p", "C-q")
-    tmux.see(r"^detached: process \d+ goes on")
+    tmux.see(DETACHED)
     tmux.resize(25, 90)
     tmux.type("clear; pandastack sandbox attach " + sandbox.id)
     tmux.see("^the first line$")
+    size(25, 90)
     tmux.type(":set lines? columns?")
     tmux.see("^ +lines=25")
     tmux.see("^ +columns=90")

@@ -16,7 +16,7 @@ type sandboxCmd struct {
 	Top       sandboxTopCmd       `cmd:"" help:"Show what sandboxes use of their limits."`
 	Kill      sandboxKillCmd      `cmd:"" help:"End sandboxes."`
 	Exec      sandboxExecCmd      `cmd:"" help:"Run a command in a sandbox."`
-	Attach    sandboxAttachCmd    `cmd:"" help:"Follow a command that was started with exec --detach."`
+	Attach    sandboxAttachCmd    `cmd:"" help:"Be at a shell in a sandbox, or at a process that runs there."`
 	Cp        sandboxCpCmd        `cmd:"" help:"Copy files into and out of a sandbox."`
 	Watch     sandboxWatchCmd     `cmd:"" help:"Show changes of files in a sandbox as they happen."`
 	Link      sandboxLinkCmd      `cmd:"" help:"Make a link with which a file is read or written without a key."`

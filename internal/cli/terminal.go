@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -142,17 +143,21 @@ func (a *app) attend(p *pandastack.Process, keys []byte) (err error) {
 	return err
 }
 
+// redrawPause is between two changes of the size. A program that draws after the
+// first may miss a second one: curses does when it comes just before it waits.
+const redrawPause = 150 * time.Millisecond
+
 // followSize gives the process the size of this terminal, now and whenever it
-// changes. A program that has drawn already is made to do so again.
+// changes. A program that has drawn already is made to do so again, by another
+// size for a moment where it would see no change.
 func (s *seat) followSize(ctx context.Context) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, unix.SIGWINCH, unix.SIGCONT)
 	defer signal.Stop(changed)
-	if s.p.Info.LastEvent > 1 {
-		if size := s.size(); size.Rows > 1 {
-			size.Rows--
-			_ = s.p.Resize(ctx, size) // the next one says what is wrong
-		}
+	if size := s.size(); s.p.Info.LastEvent > 1 && size.Rows > 1 && size == *s.p.Info.PTY {
+		size.Rows--
+		_ = s.p.Resize(ctx, size) // the next one says what is wrong
+		_ = wait(ctx, redrawPause)
 	}
 	for {
 		// One that fails changes nothing but the looks of it; a process that has ended tells so by itself.
