@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import re
 import signal
 import socket
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from daemon import BIN, Daemon
+from daemon import BIN, ROOT, Daemon
 
 import pandastack
 
@@ -142,6 +143,48 @@ def test_aggregation_reuse_of_state_and_recovery(daemon, tmp_path, model, dialec
     assert pandastack.Sandbox.list(api_url=daemon.url, api_key=daemon.key, metadata={"agent": run.info["id"]}) == []
     own = loop_time(run)
     print(f"{own:.1f} ms a turn are the loop's and the HTTP of the model's")
+
+
+DOCUMENT = ROOT / "docs" / "codeact.md"
+
+
+def documented() -> tuple[str, str, str]:
+    """What stands in the documentation before its system prompt, that prompt, and the run behind it."""
+    before, prompt, between, run = re.fullmatch(r"(.*\n````text\n)(.*?)(\n````\n.*?\n## A whole run\n\n[^\n]*\n\n)(.*)", DOCUMENT.read_text(), re.DOTALL).groups()
+    return before, prompt, between, run
+
+
+def shown_there(page: str) -> str:
+    """A run as `agent show --format markdown` writes it, as the documentation has it: a part of a page, without tokens and prompt."""
+    page = re.sub(r"^## system prompt .*?(?=^## )", "", page.partition("\n")[2], flags=re.DOTALL | re.MULTILINE)
+    page = re.sub(r"^## (.*?)( \(\d+ tokens in, \d+ out\))?$", r"#### \1", page, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
+
+
+def timeless(text: str) -> str:
+    """Without what differs from machine to machine: seconds, and processors."""
+    return re.sub(r"\d+ CPUs?", "… CPUs", re.sub(r" in \d+\.\d\d s$", " in … s", text, flags=re.MULTILINE))
+
+
+def test_the_documented_run_is_what_happens(daemon, tmp_path):
+    """The replies that docs/codeact.md shows are said again, over HTTP, and all the rest of it comes of them: the prompt, each observation, the end.
+
+    With PANDASTACK_REWRITE=1 in the environment the documentation is written anew instead.
+    """
+    before, prompt, between, page = documented()
+    replies = re.findall(r"^#### turn \d+: reply\n\n(.*?)\n*(?=^#### )", page, re.DOTALL | re.MULTILINE)
+    task = re.match(r"#### told, user\n\n```text\n(.*?)\n```", page, re.DOTALL)
+    assert len(replies) == 5 and task
+    data = tmp_path / "sales.csv"
+    data.write_text(SALES)
+    run = agent(daemon, tmp_path, [{"say": reply} for reply in replies], "--file", data, task=task[1])
+    told = run.of("prompt")[0]["text"]
+    happened = shown_there(show(daemon, run.info["id"], "markdown"))
+    if os.environ.get("PANDASTACK_REWRITE"):
+        DOCUMENT.write_text(before + told + between + happened)
+    else:
+        assert timeless(told) == timeless(prompt)
+        assert timeless(happened) == timeless(page)
 
 
 def loop_time(run: Run) -> float:
