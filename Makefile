@@ -117,7 +117,7 @@ test-kernel: $(KERNEL_SITE)/.done template
 	python3 internal/kernel/python/tests/in_sandbox.py --runsc $(BIN)/runsc --site $(KERNEL_SITE) --rootfs \
 		"$$($(BIN)/pandastack template ls --data-dir $(DATA) --json | python3 -c 'import json, sys; print(next(t["rootfs_path"] for t in json.load(sys.stdin) if t["name"] == "$(TEMPLATE)"))')" -q
 # Two files at a time, each with a daemon of its own: the tests wait more than they compute.
-PYTEST := $(VENV)/bin/pytest -q -n 2 --dist loadfile
+PYTEST := $(VENV)/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 test-sdk:
 	$(PYTEST) sdk/python/tests
 test-ts: ts $(TS)/runtimes/node_modules/.done

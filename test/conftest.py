@@ -13,6 +13,18 @@ from daemon import Daemon  # noqa: E402
 import pandastack  # noqa: E402
 
 
+# The files that take longest, the longest first: begun last, one would be waited for alone.
+LONG = (
+    "test_api_fuzz.py", "test_agent.py", "test_package.py", "test_published_clients.py", "test_snapshots.py", "test_programme.py",
+    "test_tools.py", "test_cells_that_misbehave.py", "test_soak.py", "test_network_clients.py", "test_damage.py", "test_files.py",
+    "test_lives.py", "test_leftovers.py", "test_analyst.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     """One daemon for all tests that do not hurt it."""
