@@ -31,6 +31,8 @@ type AgentRequest struct {
 	Price        *AgentPrice       `json:"price,omitempty"`     // needed for max_cost_usd
 	ReplayOf     string            `json:"replay_of,omitempty"` // instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked
 	Fork         *AgentFork        `json:"fork,omitempty"`      // branch off from a run, in place of what that had: task, dialect, files, tools and all of the sandbox
+	Data         []string          `json:"data,omitempty"`      // files in the sandbox, absolute or below /workspace, that are loaded as tables before the model is asked; up to 32
+	Follows      string            `json:"follows,omitempty"`   // a run that has ended, whose sandbox is still there: go on in it with its variables; the model is told what was asked and answered. Instead of sandbox_id
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Tools        *Tools            `json:"tools,omitempty"` // functions outside that its cells can call; default: those of sandbox_id
 }
@@ -92,6 +94,7 @@ const (
 	AgentModelFailed = "model_failed" // the provider refused, or failed for too long
 	AgentNoKey       = "no_key"       // the server was restarted and the run's own model key is gone
 	AgentNoSandbox   = "no_sandbox"   // the sandbox ended, or could not be made
+	AgentNoData      = "no_data"      // a file of data could not be loaded
 	AgentCancelled   = "cancelled"
 	AgentTooLarge    = "too_large" // its transcript, or all that the server's agents hold in memory
 	AgentFailed      = "failed"    // a fault of the server, or its disk is full
@@ -130,6 +133,7 @@ type AgentRun struct {
 	ReplayOf   string            `json:"replay_of,omitempty"` // the run whose replies are said again
 	ForkOf     string            `json:"fork_of,omitempty"`   // the run that it branches off from
 	ForkAt     int               `json:"fork_at,omitempty"`   // before this turn of it
+	Follows    string            `json:"follows,omitempty"`   // the run that it goes on from
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	CreatedAt  time.Time         `json:"created_at"`
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
@@ -146,6 +150,7 @@ const (
 	AgentEventStarted    = "started"    // run, request
 	AgentEventResumed    = "resumed"    // a new daemon went on with it; note
 	AgentEventSandbox    = "sandbox"    // sandbox_id, context_id
+	AgentEventLoaded     = "loaded"     // loaded: the tables that were made of the files in data
 	AgentEventPrompt     = "prompt"     // text: the system prompt
 	AgentEventAsked      = "asked"      // asked: the model is asked
 	AgentEventReply      = "reply"      // reply
@@ -181,6 +186,7 @@ type AgentEvent struct {
 	Stream    string        `json:"stream,omitempty"`
 	Note      string        `json:"note,omitempty"`
 
+	Loaded  *AgentLoaded  `json:"loaded,omitempty"`
 	Asked   *AgentAsked   `json:"asked,omitempty"`
 	Reply   *AgentReply   `json:"reply,omitempty"`
 	Found   *AgentFound   `json:"found,omitempty"`
@@ -193,6 +199,41 @@ type AgentEvent struct {
 
 	Messages []AgentMessage `json:"messages,omitempty"`
 	Approval *Approval      `json:"approval,omitempty"`
+}
+
+// AgentLoaded is what was made of the files in data. The code inside the sandbox
+// says it, so it may be anything.
+type AgentLoaded struct {
+	Tables []AgentTable  `json:"tables"`
+	Failed []AgentUnread `json:"failed,omitempty"`
+	Code   string        `json:"code"` // Python that does the same again, beside the files
+}
+
+// AgentTable is a table that was made of a file. Sheets of Excel and tables of
+// SQLite are tables of their own.
+type AgentTable struct {
+	Name    string        `json:"name"` // of the variable
+	File    string        `json:"file"`
+	Bytes   int64         `json:"bytes"` // of the file
+	Rows    int64         `json:"rows"`
+	Columns []AgentColumn `json:"columns"` // the first 200
+	Notes   []string      `json:"notes"`   // how the file is written, and what was decided about it
+	OnDisk  bool          `json:"on_disk"` // it is too large for a DataFrame: sql() asks it
+	Seconds float64       `json:"seconds"` // that loading the file took
+}
+
+// AgentColumn is a column of a table.
+type AgentColumn struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Missing int64  `json:"missing"` // values
+	About   string `json:"about"`   // its range, or its most frequent values
+}
+
+// AgentUnread is a file that no table could be made of.
+type AgentUnread struct {
+	File  string `json:"file"`
+	Error string `json:"error"`
 }
 
 // AgentAsked is a request to the model.

@@ -74,7 +74,7 @@ func (r *runner) prepare(ctx context.Context, cid string) (*Environment, error) 
 func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOutcome, error) {
 	run, limits := &r.state.run, r.state.req.Limits
 	if !r.ready {
-		if _, err := r.setUp(ctx); err != nil {
+		if err := r.setUpAgain(ctx); err != nil {
 			return api.AgentOutcome{}, err
 		}
 	}
@@ -122,8 +122,14 @@ func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOu
 		r.ready = false
 	}
 	o, full := w.outcome(index, of, deadline, limits.ObservationTokens/of)
+	if err := r.t.outputs(r.state.turn, index, w.outputs); err != nil {
+		return o, err
+	}
 	if o.Cut && o.OutputPath == "" {
 		o = r.keepWhole(ctx, w, o, full, deadline, limits.ObservationTokens/of)
+	}
+	if !w.end.StateSurvived && r.hasTables() {
+		o.Text += "\nThe tables of the files are made anew before the next cell."
 	}
 	for i, d := range w.figures {
 		name := fmt.Sprintf("%d-%d-%d.%s", r.state.turn, index, i+1, strings.TrimPrefix(d.mime, "image/"))

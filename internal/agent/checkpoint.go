@@ -78,14 +78,14 @@ func (r *runner) copyState(ctx context.Context, turn int) error {
 		return nil
 	}
 	if !r.ready { // the interpreter that the next cell gets
-		if _, err := r.setUp(ctx); err != nil {
+		if err := r.setUpAgain(ctx); err != nil {
 			return err
 		}
 	}
 	r.copies, r.tried = make(chan copied, 1), turn
 	owner, sid, cid := r.state.run.Workspace, r.state.run.SandboxID, r.state.context
 	files := fileCopy{r.s.cfg.Folders, owner, sid, r.state.req.SandboxID == "", turn, r.filesTurn, r.filesSum, r.filesOf}
-	fresh := r.state.run.Cells == 0
+	fresh := r.state.run.Cells == 0 && !r.hasTables()
 	go func(to chan<- copied) {
 		c, began := copied{turn: turn}, r.s.cfg.Now()
 		defer func() {

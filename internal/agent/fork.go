@@ -17,7 +17,7 @@ func (s *Service) forking(owner string, req *api.AgentRequest) error {
 	if err != nil {
 		return err
 	}
-	if req.Task != "" || req.ReplayOf != "" || req.Dialect != "" || req.SandboxID != "" || len(req.Files) > 0 || req.Tools != nil || req.Network != nil ||
+	if req.Task != "" || req.ReplayOf != "" || req.Dialect != "" || req.SandboxID != "" || len(req.Files) > 0 || req.Tools != nil || req.Network != nil || len(req.Data) > 0 || req.Follows != "" ||
 		ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
 		return fault.InvalidField("fork", "a fork has the task, the sandbox and the dialect of its run").
 			WithHint("what the model is to do from there is said in fork.task; model, instructions, vision, limits, price, keep, metadata and secrets may be given, too")
@@ -32,13 +32,16 @@ func (s *Service) forking(owner string, req *api.AgentRequest) error {
 		return fault.InvalidField("fork.at", "fork.at must lie between 1 and %d, the turns of that run, not %d", turns, fork.At)
 	}
 	of := *entries[0].Request
+	if err := repeatable("fork", of); err != nil {
+		return err
+	}
 	if of.BaseURL != "" && req.BaseURL == "" && req.Model == "" {
 		return fault.InvalidField("base_url", "the model of that run was at %s", of.BaseURL).WithHint("give base_url again, or another model")
 	}
 	if lacksValues(of.Secrets) && req.Secrets == nil {
 		return fault.InvalidField("secrets", "the run had secrets whose values are not stored").WithHint("give them again, as secrets")
 	}
-	req.Task, req.Dialect, req.Tools, req.Network = of.Task, of.Dialect, of.Tools, of.Network
+	req.Task, req.Dialect, req.Tools, req.Network, req.Data = of.Task, of.Dialect, of.Tools, of.Network, of.Data
 	req.Template, req.FromSnapshot, req.CPU, req.MemoryMB, req.DiskMB, req.PIDs, req.Envs = of.Template, of.FromSnapshot, of.CPU, of.MemoryMB, of.DiskMB, of.PIDs, of.Envs
 	if req.Model == "" {
 		req.Model = of.Model

@@ -42,6 +42,8 @@ type watched struct {
 	answer      *string
 	advice      []api.AgentAdvice
 	environment *Environment
+	tables      *api.AgentLoaded
+	outputs     outputs
 	end         *api.Execution
 }
 
@@ -106,6 +108,8 @@ func (w *watched) newline() {
 
 // add takes an event of the cell.
 func (w *watched) add(e api.Event) {
+	figures := len(w.figures)
+	defer func() { w.outputs.add(e, len(w.figures) > figures, len(w.figures)) }()
 	switch e.Type {
 	case api.EventStdout, api.EventStderr:
 		w.label(e.Type)
@@ -144,6 +148,10 @@ func (w *watched) result(e api.Event) {
 				w.advice = append(w.advice, api.AgentAdvice{Kind: line(a.Kind), Line: a.Line, What: line(a.What)})
 			}
 		}
+		return
+	}
+	if raw, ok := e.Data[tablesType]; ok {
+		w.tables = tablesIn(raw)
 		return
 	}
 	if raw, ok := e.Data[environmentType]; ok {

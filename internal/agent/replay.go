@@ -63,10 +63,13 @@ func (s *Service) replaying(owner string, req *api.AgentRequest) error {
 		return err
 	}
 	if req.Fork != nil || req.Task != "" || req.Model != "" || req.BaseURL != "" || req.Dialect != "" || req.Instructions != "" || req.SandboxID != "" || len(req.Files) > 0 ||
-		req.Limits != (api.AgentLimits{}) || req.Network != nil || ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
+		req.Limits != (api.AgentLimits{}) || req.Network != nil || len(req.Data) > 0 || req.Follows != "" || ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
 		return fault.InvalidField("replay_of", "a replay has all that its run had").WithHint("only keep, metadata and secrets may be given with replay_of")
 	}
 	of := *entries[0].Request
+	if err := repeatable("replay_of", of); err != nil {
+		return err
+	}
 	of.ReplayOf, of.Keep, of.Metadata, of.BaseURL, of.SandboxID, of.Fork = req.ReplayOf, req.Keep, maps.Clone(req.Metadata), "", "", nil
 	if req.Secrets != nil {
 		of.Secrets = req.Secrets

@@ -288,9 +288,9 @@ func (r *runner) sandbox(ctx context.Context) error {
 			return r.noSandbox(ctx, err)
 		}
 	}
-	cid := run.ID
-	if _, err := r.s.cfg.Kernels.CreateContext(ctx, run.Workspace, id, api.CreateContextRequest{ID: cid}); err != nil && !errors.Is(err, fault.Conflict) {
-		return r.noSandbox(ctx, err)
+	cid, err := r.context(ctx, id)
+	if err != nil {
+		return err
 	}
 	files, err := r.s.files(run.ID, req.Files)
 	if err != nil {
@@ -354,6 +354,11 @@ func (r *runner) begin(ctx context.Context) error {
 		if tools != "" {
 			text += "\n\n" + tools
 		}
+		given, err := r.given(ctx)
+		if err != nil {
+			return err
+		}
+		text += given
 		if err := r.put(api.AgentEvent{Type: api.AgentEventPrompt, Text: text}); err != nil {
 			return err
 		}

@@ -108,11 +108,12 @@ type Service struct {
 
 // live is a run that is worked on.
 type live struct {
-	owner  string
-	hub    *hub
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	held   atomic.Int64 // bytes of memory, about
+	owner   string
+	follows string // the run that it goes on from
+	hub     *hub
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	held    atomic.Int64 // bytes of memory, about
 }
 
 // Held tells how many runs are worked on, and how many bytes of memory they hold,
@@ -170,6 +171,11 @@ func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest,
 			return api.AgentRun{}, err
 		}
 	}
+	if req.Follows != "" {
+		if err := s.following(owner, &req); err != nil {
+			return api.AgentRun{}, err
+		}
+	}
 	if req.Model == "" {
 		req.Model = s.cfg.Model
 	}
@@ -178,7 +184,7 @@ func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest,
 	}
 	run := api.AgentRun{
 		ID: newID(), Workspace: owner, Task: req.Task, Model: req.Model, Dialect: req.Dialect, Prompt: PromptVersion, Status: api.AgentRunning,
-		Metadata: req.Metadata, OwnKey: key != "", ReplayOf: req.ReplayOf, CreatedAt: s.cfg.Now().UTC(),
+		Metadata: req.Metadata, OwnKey: key != "", ReplayOf: req.ReplayOf, Follows: req.Follows, CreatedAt: s.cfg.Now().UTC(),
 	}
 	if req.Fork != nil {
 		run.ForkOf, run.ForkAt = req.Fork.Of, req.Fork.At
@@ -248,6 +254,9 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 			return fault.InvalidField(field, "%s leads out of /workspace", field).WithHint("give an absolute path")
 		}
 	}
+	if err := checkData(req.Data); err != nil {
+		return err
+	}
 	if req.Tools != nil {
 		if s.cfg.Tools == nil {
 			return fault.InvalidField("tools", "this server has no tools")
@@ -282,7 +291,7 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 // goes on has its place.
 func (s *Service) begin(r *runner, goesOn bool) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	l := &live{owner: r.state.run.Workspace, hub: r.hub, cancel: cancel, done: make(chan struct{})}
+	l := &live{owner: r.state.run.Workspace, follows: r.state.run.Follows, hub: r.hub, cancel: cancel, done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, held := 0, int64(0)

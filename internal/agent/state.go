@@ -19,6 +19,7 @@ type state struct {
 	req     api.AgentRequest
 	system  string
 	context string // the code context of the run
+	loaded  *api.AgentLoaded
 	said    []said
 
 	starts      map[int]int // turn to the number of messages before its reply
@@ -76,6 +77,8 @@ func (s *state) fold(e api.AgentEvent) {
 		s.away += e.Time.Sub(s.last)
 	case api.AgentEventSandbox:
 		s.run.SandboxID, s.context, s.run.ContextID = e.SandboxID, e.ContextID, e.ContextID
+	case api.AgentEventLoaded:
+		s.loaded = e.Loaded
 	case api.AgentEventPrompt:
 		s.system = e.Text
 	case api.AgentEventAsked:

@@ -127,6 +127,8 @@ func lacks(e api.AgentEvent) string {
 		return "request"
 	case (e.Type == api.AgentEventStarted || e.Type == api.AgentEventEnded) && e.Run == nil:
 		return "run"
+	case e.Type == api.AgentEventLoaded && e.Loaded == nil:
+		return "loaded"
 	case e.Type == api.AgentEventAsked && e.Asked == nil:
 		return "asked"
 	case e.Type == api.AgentEventReply && e.Reply == nil:

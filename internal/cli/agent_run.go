@@ -171,6 +171,11 @@ func outcome(a *app, run api.AgentRun, shown any) error {
 	if run.Error != "" {
 		a.say("%s", text(run.Error))
 	}
+	return exitOfRun(run)
+}
+
+// exitOfRun is how a command ends whose run ended.
+func exitOfRun(run api.AgentRun) error {
 	switch run.Reason {
 	case api.AgentAnswered:
 		return nil

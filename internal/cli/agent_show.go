@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/pandastack/pandastack/api"
-	pandastack "github.com/pandastack/pandastack/sdk/go"
 )
 
 type agentShowCmd struct {
@@ -48,7 +46,12 @@ func (c *agentShowCmd) Run(a *app) error {
 	case "html":
 		return c.page(a, run, events)
 	case "notebook":
-		return c.notebook(a, run, events)
+		raw, err := run.Notebook(a.ctx)
+		if err != nil {
+			return err
+		}
+		_, err = a.Out.Write(raw)
+		return err
 	}
 	return c.read(a, run.Info, events, c.Format == "markdown")
 }
@@ -133,67 +136,4 @@ func ending(run api.AgentRun) string {
 		return "it is running"
 	}
 	return "ended: " + run.Reason
-}
-
-type notebookCell struct {
-	Type     string           `json:"cell_type"`
-	ID       string           `json:"id"`
-	Metadata struct{}         `json:"metadata"`
-	Source   string           `json:"source"`
-	Count    *int             `json:"execution_count,omitempty"`
-	Outputs  *[]notebookValue `json:"outputs,omitempty"`
-}
-
-type notebookValue struct {
-	Type     string            `json:"output_type"`
-	Name     string            `json:"name,omitempty"`
-	Text     string            `json:"text,omitempty"`
-	Data     map[string]string `json:"data,omitempty"`
-	Metadata *struct{}         `json:"metadata,omitempty"`
-}
-
-// notebook writes a run as a Jupyter notebook: words as Markdown, cells with
-// what the model was shown of them.
-func (c *agentShowCmd) notebook(a *app, run *pandastack.AgentRun, events []api.AgentEvent) error {
-	cells := []notebookCell{}
-	words := func(source string) {
-		if strings.TrimSpace(source) != "" {
-			cells = append(cells, notebookCell{Type: "markdown", Source: source})
-		}
-	}
-	words("# " + run.Info.Task)
-	n := 0
-	for _, e := range events {
-		switch e.Type {
-		case api.AgentEventReply:
-			words(e.Reply.Text)
-		case api.AgentEventCell:
-			n++
-			count := n
-			cells = append(cells, notebookCell{Type: "code", Source: e.Cell.Code, Count: &count, Outputs: &[]notebookValue{}})
-		case api.AgentEventOutcome:
-			if len(cells) == 0 || cells[len(cells)-1].Type != "code" {
-				continue
-			}
-			outputs := cells[len(cells)-1].Outputs
-			*outputs = append(*outputs, notebookValue{Type: "stream", Name: "stdout", Text: e.Outcome.Text + "\n"})
-			for _, f := range e.Outcome.Figures {
-				data, err := run.Figure(a.ctx, f.File)
-				if err != nil {
-					return err
-				}
-				*outputs = append(*outputs, notebookValue{Type: "display_data", Data: map[string]string{f.MIME: base64.StdEncoding.EncodeToString(data)}, Metadata: &struct{}{}})
-			}
-		}
-	}
-	if run.Info.Answer != nil {
-		words("**Answer:** " + *run.Info.Answer)
-	}
-	for i := range cells {
-		cells[i].ID = fmt.Sprintf("%s-%d", run.ID, i+1)
-	}
-	return a.json(map[string]any{
-		"cells": cells, "nbformat": 4, "nbformat_minor": 5,
-		"metadata": map[string]any{"kernelspec": map[string]string{"name": "python3", "display_name": "Python 3", "language": "python"}},
-	})
 }

@@ -68,7 +68,7 @@ var examples = map[string][]string{
 	"secret set":        {"pandastack secret set github"},
 	"secret ls":         {"pandastack secret ls"},
 	"secret rm":         {"pandastack secret rm github"},
-	"analyst":           {"pandastack analyst sales.csv \"Which region sold most?\" --charts out"},
+	"analyst":           {"pandastack analyst sales.csv \"Which region sold most?\" --report out.html", "pandastack analyst *.csv budget.xlsx \"Where are we above budget?\" --then \"By how much, by month?\" --notebook out.ipynb"},
 	"key create":        {"pandastack key create --label ci"},
 	"key ls":            {"pandastack key ls"},
 	"key revoke":        {"pandastack key revoke pds_00112233"},

@@ -23,6 +23,8 @@ type Agents interface {
 	Cancel(ctx context.Context, owner, id string) (api.AgentRun, error)
 	Delete(ctx context.Context, owner, id string) error
 	Figure(ctx context.Context, owner, id, name string) (mime string, data []byte, err error)
+	Notebook(ctx context.Context, owner, id string) ([]byte, error)
+	Report(ctx context.Context, owner, id string) ([]byte, error)
 }
 
 var _ Agents = (*agent.Service)(nil)
@@ -172,6 +174,33 @@ func (s *Server) agentFigure(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(data) // nobody to tell
+	return nil
+}
+
+// agentNotebook gives a run, and those that it follows, for Jupyter.
+func (s *Server) agentNotebook(w http.ResponseWriter, r *http.Request) error {
+	data, err := s.Agents.Notebook(r.Context(), owner(r), r.PathValue("id"))
+	return asFile(w, "application/x-ipynb+json", r.PathValue("id")+".ipynb", data, err)
+}
+
+// agentReport gives a run, and those that it follows, as one page.
+func (s *Server) agentReport(w http.ResponseWriter, r *http.Request) error {
+	data, err := s.Agents.Report(r.Context(), owner(r), r.PathValue("id"))
+	return asFile(w, "text/html; charset=utf-8", r.PathValue("id")+".html", data, err)
+}
+
+// asFile answers with something to be kept. A browser does not run it as a page
+// of this server's.
+func asFile(w http.ResponseWriter, kind, name string, data []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'")
+	h.Set("X-Content-Type-Options", "nosniff")
 	_, _ = w.Write(data) // nobody to tell
 	return nil
 }

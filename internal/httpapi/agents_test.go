@@ -81,6 +81,16 @@ func (s stubAgents) Figure(_ context.Context, _, id, name string) (string, []byt
 	return "image/png", []byte("PNG"), s.known(id)
 }
 
+func (s stubAgents) Notebook(_ context.Context, _, id string) ([]byte, error) {
+	s.call("notebook %s", id)
+	return []byte(`{"nbformat":4}`), s.known(id)
+}
+
+func (s stubAgents) Report(_ context.Context, _, id string) ([]byte, error) {
+	s.call("report %s", id)
+	return []byte("<!doctype html>"), s.known(id)
+}
+
 func TestAgents(t *testing.T) {
 	onlyRun := map[string]string{"Authorization": "Bearer pds_only_run"}
 	for _, sc := range []*scenario{
@@ -114,6 +124,9 @@ func TestAgents(t *testing.T) {
 		{name: "cancel", method: "POST", path: "/v1/agents/ag-1/cancel", status: 200, calls: []string{"cancel ag-1"}},
 		{name: "remove", method: "DELETE", path: "/v1/agents/ag-1", status: 204, calls: []string{"delete ag-1"}},
 		{name: "figure", method: "GET", path: "/v1/agents/ag-1/figures/1-1-1.png", status: 200, want: []string{"PNG"}, calls: []string{"figure ag-1 1-1-1.png"}},
+		{name: "notebook", method: "GET", path: "/v1/agents/ag-1/notebook", status: 200, want: []string{`"nbformat":4`}, calls: []string{"notebook ag-1"}},
+		{name: "report", method: "GET", path: "/v1/agents/ag-1/report", status: 200, want: []string{"<!doctype html>"}, calls: []string{"report ag-1"}},
+		{name: "no report", method: "GET", path: "/v1/agents/ag-2/report", status: 404, code: api.CodeNotFound, calls: []string{"report ag-2"}},
 		{name: "no figure", method: "GET", path: "/v1/agents/ag-2/figures/x", status: 404, code: api.CodeNotFound, calls: []string{"figure ag-2 x"}},
 	} {
 		t.Run(sc.name, sc.run)

@@ -172,6 +172,8 @@ var needs = map[string]auth.Scope{
 	"GET /v1/agents/{id}/events":         auth.Read,
 	"GET /v1/agents/{id}/connect":        auth.Run,
 	"GET /v1/agents/{id}/figures/{file}": auth.Read,
+	"GET /v1/agents/{id}/notebook":       auth.Read,
+	"GET /v1/agents/{id}/report":         auth.Read,
 }
 
 // needOf gives what a route needs.

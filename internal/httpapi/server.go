@@ -238,6 +238,8 @@ func (s *Server) routes() {
 	locked("GET /v1/agents/{id}/events", s.agentEvents)
 	locked("GET /v1/agents/{id}/connect", s.connectAgent)
 	locked("GET /v1/agents/{id}/figures/{file}", s.agentFigure)
+	locked("GET /v1/agents/{id}/notebook", s.agentNotebook)
+	locked("GET /v1/agents/{id}/report", s.agentReport)
 }
 
 // Routes lists every pattern that is served, as in "GET /v1/me".

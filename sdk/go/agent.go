@@ -141,7 +141,18 @@ func (r *AgentRun) Transcript(ctx context.Context) ([]api.AgentEvent, error) {
 
 // Figure gives a picture that a cell drew, by the name that its event has.
 func (r *AgentRun) Figure(ctx context.Context, file string) ([]byte, error) {
-	res, err := r.client.request(ctx, http.MethodGet, r.path+"/figures/"+url.PathEscape(file), nil, nil, http.Header{})
+	return r.bytes(ctx, "/figures/"+url.PathEscape(file))
+}
+
+// Notebook gives the run, and those that it follows, as a Jupyter notebook.
+func (r *AgentRun) Notebook(ctx context.Context) ([]byte, error) { return r.bytes(ctx, "/notebook") }
+
+// Report gives the run, and those that it follows, as one page of HTML that needs
+// nothing beside it.
+func (r *AgentRun) Report(ctx context.Context) ([]byte, error) { return r.bytes(ctx, "/report") }
+
+func (r *AgentRun) bytes(ctx context.Context, what string) ([]byte, error) {
+	res, err := r.client.request(ctx, http.MethodGet, r.path+what, nil, nil, http.Header{})
 	if err != nil {
 		return nil, err
 	}

@@ -190,7 +190,9 @@ def decided(a: Dict[str, Any]) -> Any:
 
 
 def start_agent(a: Dict[str, Any]) -> Any:
-    options, run = with_tools(a.pop("options")), ("task", "files", "sandbox_id", "metadata")
+    options, run = with_tools(a.pop("options")), ("task", "files", "sandbox_id", "data", "follows", "metadata")
+    if "data_files" in a:  # "data" is bytes elsewhere
+        a["data"] = a.pop("data_files")
     return p.Agent(**options).start(**{n: v for n, v in a.items() if n in run})
 
 
@@ -331,6 +333,8 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "agent.events": lambda a: list(agent_run(a).events(**a)),
     "agent.transcript": lambda a: agent_run(a).transcript(),
     "agent.figure": lambda a: agent_run(a).figure(**a),
+    "agent.notebook": lambda a: agent_run(a).notebook(),
+    "agent.report": lambda a: agent_run(a).report(),
     "agent.refresh": lambda a: agent_run(a).refresh(),
     "agent.cancel": lambda a: agent_run(a).cancel(),
     "agent.delete": lambda a: agent_run(a).delete(),

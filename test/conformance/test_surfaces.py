@@ -84,6 +84,11 @@ NOT_IN_GO = {
 ONLY_IN_GO = {
     "Client.ServeAgentTools": "an option of a run's start in Python",
     "Sandbox.ServeTools": "what Tools.set of Python does with functions",
+    "Analyst.Start": "the first half of ask, for programs that show the run meanwhile",
+    "Analyst.Answer": "the second half of ask",
+    "Client.NewAnalyst": "a constructor in the others",
+    "Client.ResumeAnalyst": "an option of the constructor in the others",
+    "Sandbox.Analyst": "a constructor in the others, which make the sandbox themselves",
     "Client.APIURL": "a property in the others",
     "Client.Sandbox": "a constructor in the others",
     "Sandbox.Dial": "TypeScript has it, too",

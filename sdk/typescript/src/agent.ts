@@ -97,6 +97,10 @@ export interface AgentRunOptions extends CallOptions {
   files?: readonly string[] | Readonly<Record<string, string | Uint8Array>> | undefined;
   /** Work in this sandbox, which is kept. Default: a new one. */
   sandboxId?: string | undefined;
+  /** Files in the sandbox, absolute or below /workspace, that are loaded as tables before the model is asked. */
+  data?: readonly string[] | undefined;
+  /** A run that has ended, whose sandbox is still there: go on in it, with its variables. */
+  follows?: string | undefined;
   /** Labels of your own. */
   metadata?: Record<string, string> | undefined;
 }
@@ -162,9 +166,9 @@ export class Agent {
   async start(task: string, options: AgentRunOptions = {}): Promise<AgentRun> {
     const { model, baseUrl, modelKey, dialect, vision, instructions, keep, limits, price } = this.#options;
     const { template, fromSnapshot, cpu, memoryMb, diskMb, pids, envs, network, secrets } = this.#options;
-    const { files, sandboxId, metadata, signal } = options;
+    const { files, sandboxId, data, follows, metadata, signal } = options;
     const made = { template, from_snapshot: fromSnapshot, cpu, memory_mb: memoryMb, disk_mb: diskMb, pids, envs, network, secrets, keep };
-    const own = sandboxId === undefined ? made : { sandbox_id: sandboxId };
+    const own = follows !== undefined ? { follows: text("follows", follows) } : sandboxId === undefined ? made : { sandbox_id: sandboxId };
     const json = {
       task: text("task", task),
       model,
@@ -175,6 +179,7 @@ export class Agent {
       ...own,
       tools: this.#tools?.wire,
       files: contents(files),
+      data,
       limits: named(limits),
       price: named(price),
       metadata,
@@ -329,6 +334,16 @@ export class AgentRun {
   /** A picture that a cell drew, by the name in its "outcome" event. */
   async figure(file: string, options: CallOptions = {}): Promise<Uint8Array> {
     return (await this.#send("GET", `/figures/${segment("file", file)}`, { accept: "image/*", repeatable: true, ...options })).bytes;
+  }
+
+  /** The run, and those that it follows, as a Jupyter notebook, which does it again beside the files. */
+  async notebook(options: CallOptions = {}): Promise<Uint8Array> {
+    return (await this.#send("GET", "/notebook", { accept: "application/x-ipynb+json", repeatable: true, ...options })).bytes;
+  }
+
+  /** The run, and those that it follows, as one page of HTML that needs nothing beside it. */
+  async report(options: CallOptions = {}): Promise<string> {
+    return new TextDecoder().decode((await this.#send("GET", "/report", { accept: "text/html", repeatable: true, ...options })).bytes);
   }
 
   #send(method: Call["method"], verb: string, rest: Omit<Call, "method" | "path">) {

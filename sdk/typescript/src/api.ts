@@ -1360,6 +1360,10 @@ export interface AgentRequest {
   replay_of?: string;
   /** Branch off from a run, in place of what that had: task, dialect, files, tools and all of the sandbox. */
   fork?: AgentFork;
+  /** Files in the sandbox, absolute or below /workspace, that are loaded as tables before the model is asked; up to 32. */
+  data?: string[];
+  /** A run that has ended, whose sandbox is still there: go on in it with its variables; the model is told what was asked and answered. Instead of sandbox_id. */
+  follows?: string;
   metadata?: Record<string, string>;
   /** Functions outside that its cells can call; default: those of sandbox_id. */
   tools?: Tools;
@@ -1459,6 +1463,8 @@ export interface AgentRun {
   fork_of?: string;
   /** Before this turn of it. */
   fork_at?: number;
+  /** The run that it goes on from. */
+  follows?: string;
   metadata?: Record<string, string>;
   /** In RFC 3339. */
   created_at: string;
@@ -1487,6 +1493,7 @@ export interface AgentEvent {
   reasoning?: string;
   stream?: string;
   note?: string;
+  loaded?: AgentLoaded;
   asked?: AgentAsked;
   reply?: AgentReply;
   found?: AgentFound;
@@ -1497,6 +1504,48 @@ export interface AgentEvent {
   forked?: AgentForked;
   messages?: AgentMessage[];
   approval?: Approval;
+}
+
+/** What was made of the files in data. The code inside the sandbox says it, so it may be anything. */
+export interface AgentLoaded {
+  tables: AgentTable[];
+  failed?: AgentUnread[];
+  /** Python that does the same again, beside the files. */
+  code: string;
+}
+
+/** A table that was made of a file. Sheets of Excel and tables of SQLite are tables of their own. */
+export interface AgentTable {
+  /** Of the variable. */
+  name: string;
+  file: string;
+  /** Of the file. */
+  bytes: number;
+  rows: number;
+  /** The first 200. */
+  columns: AgentColumn[];
+  /** How the file is written, and what was decided about it. */
+  notes: string[];
+  /** It is too large for a DataFrame: sql() asks it. */
+  on_disk: boolean;
+  /** That loading the file took. */
+  seconds: number;
+}
+
+/** A column of a table. */
+export interface AgentColumn {
+  name: string;
+  type: string;
+  /** Values. */
+  missing: number;
+  /** Its range, or its most frequent values. */
+  about: string;
+}
+
+/** A file that no table could be made of. */
+export interface AgentUnread {
+  file: string;
+  error: string;
 }
 
 /** A request to the model. */

@@ -210,11 +210,13 @@ var operations = map[string]operation{
 		}
 		Task      string
 		Files     map[string]string
-		SandboxID string `json:"sandbox_id"`
+		SandboxID string   `json:"sandbox_id"`
+		DataFiles []string `json:"data_files"`
+		Follows   string
 		Metadata  map[string]string
 	}) (any, error) {
 		o := pandastack.AgentOptions{AgentRequest: a.Options.AgentRequest, ModelKey: a.Options.ModelKey}
-		o.Task, o.SandboxID, o.Metadata = a.Task, a.SandboxID, a.Metadata
+		o.Task, o.SandboxID, o.Metadata, o.Data, o.Follows = a.Task, a.SandboxID, a.Metadata, a.DataFiles, a.Follows
 		for _, name := range slices.Sorted(maps.Keys(a.Files)) {
 			o.Files = append(o.Files, api.AgentFile{Path: name, Content: []byte(a.Files[name])})
 		}
@@ -246,6 +248,11 @@ var operations = map[string]operation{
 			return nil, err
 		}
 		return r.Figure(ctx, o.File)
+	}),
+	"agent.notebook": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) { return r.Notebook(ctx) }),
+	"agent.report": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) {
+		page, err := r.Report(ctx)
+		return string(page), err
 	}),
 	"agent.refresh": ofRun(func(ctx context.Context, r *pandastack.AgentRun, _ args) (any, error) {
 		err := r.Refresh(ctx)
@@ -961,7 +968,7 @@ func decided(ctx context.Context, c *pandastack.Client, a args) (any, error) {
 func surface() map[string]map[string][]string {
 	nouns := map[string][]string{}
 	for _, v := range []any{
-		&pandastack.Client{}, &pandastack.Sandbox{}, &pandastack.CodeContext{}, &pandastack.Process{}, &pandastack.AgentRun{}, &pandastack.PortConn{},
+		&pandastack.Client{}, &pandastack.Sandbox{}, &pandastack.CodeContext{}, &pandastack.Process{}, &pandastack.AgentRun{}, &pandastack.Analyst{}, &pandastack.PortConn{},
 	} {
 		t := reflect.TypeOf(v)
 		for i := range t.NumMethod() {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._functions import MCPServer, OpenAPI, tool
 from ._sync.agent import Agent, AgentRun
+from ._sync.analyst import Analyst, Answer
 from ._sync.client import Client
 from ._sync.commands import Commands, Process
 from ._sync.context import CodeContext, ExecutionStream
@@ -74,6 +75,8 @@ from .records import (
 if TYPE_CHECKING:
     from ._async.agent import AsyncAgent as AsyncAgent
     from ._async.agent import AsyncAgentRun as AsyncAgentRun
+    from ._async.analyst import AsyncAnalyst as AsyncAnalyst
+    from ._async.analyst import AsyncAnswer as AsyncAnswer
     from ._async.client import AsyncClient as AsyncClient
     from ._async.commands import AsyncCommands as AsyncCommands
     from ._async.commands import AsyncProcess as AsyncProcess
@@ -88,6 +91,8 @@ if TYPE_CHECKING:
 _ASYNC = {
     "AsyncAgent": "agent",
     "AsyncAgentRun": "agent",
+    "AsyncAnalyst": "analyst",
+    "AsyncAnswer": "analyst",
     "AsyncClient": "client",
     "AsyncCodeContext": "context",
     "AsyncCommands": "commands",
@@ -106,9 +111,13 @@ __all__ = [
     "AgentEvent",
     "AgentInfo",
     "AgentRun",
+    "Analyst",
+    "Answer",
     "Approval",
     "AsyncAgent",
     "AsyncAgentRun",
+    "AsyncAnalyst",
+    "AsyncAnswer",
     "AsyncClient",
     "AsyncCodeContext",
     "AsyncCommands",

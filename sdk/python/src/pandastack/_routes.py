@@ -798,5 +798,13 @@ def delete_agent(run_id: str) -> Request:
     return Request("DELETE", _agent(run_id), repeatable=True)
 
 
+def agent_notebook(run_id: str) -> Request:
+    return Request("GET", _agent(run_id, "/notebook"), repeatable=True, accept="application/x-ipynb+json")
+
+
+def agent_report(run_id: str) -> Request:
+    return Request("GET", _agent(run_id, "/report"), repeatable=True, accept="text/html")
+
+
 def agent_figure(run_id: str, file: str) -> Request:
     return Request("GET", _agent(run_id, f"/figures/{segment(check.text('file', file))}"), repeatable=True, accept="image/*")

@@ -1033,7 +1033,7 @@ class AgentInfo:
     Attributes:
         status: "running", "waiting" for a decision on a call of a tool, or "ended".
         reason: why it ended: "answer", "max_turns", "max_cells", "max_seconds", "max_tokens", "max_cost", "stuck",
-            "no_reply", "model_failed", "no_key", "no_sandbox", "cancelled" or "failed".
+            "no_reply", "model_failed", "no_key", "no_sandbox", "no_data", "cancelled" or "failed".
         answer: the final answer; None without one.
         error: words for an end without an answer.
         turns, cells, rewinds: replies of the model, cells that ran, times that it was set back from a circle.
@@ -1043,6 +1043,7 @@ class AgentInfo:
         own_key: the model's key came with the request, and is not stored.
         replay_of: the run whose cells it runs again; None if it is no replay.
         fork_of, fork_at: the run, and the turn of it, at which this one branched off; None and 0 if it is no fork.
+        follows: the run that it goes on from, in its sandbox and with its variables; None if it follows none.
     """
 
     id: str
@@ -1066,6 +1067,7 @@ class AgentInfo:
     replay_of: Optional[str] = None
     fork_of: Optional[str] = None
     fork_at: int = 0
+    follows: Optional[str] = None
     metadata: Dict[str, str] = field(default_factory=dict)
     created_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
@@ -1095,6 +1097,7 @@ class AgentInfo:
             replay_of=body.get("replay_of") or None,
             fork_of=body.get("fork_of") or None,
             fork_at=body.get("fork_at") or 0,
+            follows=body.get("follows") or None,
             metadata=dict(body.get("metadata") or {}),
             created_at=_time(body.get("created_at")),
             ended_at=_time(body.get("ended_at")),
@@ -1106,7 +1109,7 @@ class AgentEvent:
     """Something that happened in an agent's run.
 
     Attributes:
-        type: "started", "sandbox", "prompt", "asked", "reply", "found", "cell", "outcome", "message", "checkpoint",
+        type: "started", "sandbox", "loaded", "prompt", "asked", "reply", "found", "cell", "outcome", "message", "checkpoint",
             "rewound", "resumed", "ended"; and, told while they happen and not kept, "delta" (`text`), "output" (`text`
             of a cell) and "again". New types may appear: skip what you don't know.
         seq: its number in the transcript; 0 for those that are not kept.

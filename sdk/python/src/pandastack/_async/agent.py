@@ -97,6 +97,8 @@ class AsyncAgent:
         *,
         files: Optional[Files] = None,
         sandbox_id: Optional[str] = None,
+        data: Optional[Sequence[str]] = None,
+        follows: Optional[str] = None,
         metadata: Optional[Dict[str, str]] = None,
         on_event: Optional[Callable[[AgentEvent], Any]] = None,
     ) -> "AsyncAgentRun":
@@ -106,6 +108,8 @@ class AsyncAgent:
             task: what is to be done, in words.
             files: put into ``/workspace`` before: paths of files here, or a dict of names to contents.
             sandbox_id: work in this sandbox, which is kept as it is: `keep` and what this agent's own sandboxes get are not for it.
+            data: files in the sandbox, absolute or below /workspace, that are loaded as tables before the model is asked.
+            follows: a run that has ended, whose sandbox is still there: go on in it, with its variables.
             metadata: labels of your own.
             on_event: called with each `AgentEvent`.
 
@@ -113,7 +117,7 @@ class AsyncAgent:
             BadRequestError: something of it cannot work; `field` says what.
             CapacityError: the server has no room.
         """
-        run = await self.start(task, files=files, sandbox_id=sandbox_id, metadata=metadata)
+        run = await self.start(task, files=files, sandbox_id=sandbox_id, data=data, follows=follows, metadata=metadata)
         await run.wait(on_event)
         return run
 
@@ -123,11 +127,17 @@ class AsyncAgent:
         *,
         files: Optional[Files] = None,
         sandbox_id: Optional[str] = None,
+        data: Optional[Sequence[str]] = None,
+        follows: Optional[str] = None,
         metadata: Optional[Dict[str, str]] = None,
     ) -> "AsyncAgentRun":
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
-        if sandbox_id is not None:
+        if data is not None:
+            options["data"] = check.texts("data", data)
+        if follows is not None:
+            options.update(follows=check.text("follows", follows), keep=None)
+        elif sandbox_id is not None:
             options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None)
         else:
             options.update(self._sandbox)
@@ -299,6 +309,14 @@ class AsyncAgentRun:
     async def figure(self, file: str) -> bytes:
         """A picture that a cell drew, by the name in its "outcome" event."""
         return (await self._client._send(routes.agent_figure(self.id, file))).body
+
+    async def notebook(self) -> bytes:
+        """The run, and those that it follows, as a Jupyter notebook, which does it again beside the files."""
+        return (await self._client._send(routes.agent_notebook(self.id))).body
+
+    async def report(self) -> str:
+        """The run, and those that it follows, as one page of HTML that needs nothing beside it."""
+        return (await self._client._send(routes.agent_report(self.id))).body.decode()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}, {self.info.reason or self.info.status})"

@@ -98,6 +98,8 @@ class Agent:
         *,
         files: Optional[Files] = None,
         sandbox_id: Optional[str] = None,
+        data: Optional[Sequence[str]] = None,
+        follows: Optional[str] = None,
         metadata: Optional[Dict[str, str]] = None,
         on_event: Optional[Callable[[AgentEvent], Any]] = None,
     ) -> "AgentRun":
@@ -107,6 +109,8 @@ class Agent:
             task: what is to be done, in words.
             files: put into ``/workspace`` before: paths of files here, or a dict of names to contents.
             sandbox_id: work in this sandbox, which is kept as it is: `keep` and what this agent's own sandboxes get are not for it.
+            data: files in the sandbox, absolute or below /workspace, that are loaded as tables before the model is asked.
+            follows: a run that has ended, whose sandbox is still there: go on in it, with its variables.
             metadata: labels of your own.
             on_event: called with each `AgentEvent`.
 
@@ -114,7 +118,7 @@ class Agent:
             BadRequestError: something of it cannot work; `field` says what.
             CapacityError: the server has no room.
         """
-        run = self.start(task, files=files, sandbox_id=sandbox_id, metadata=metadata)
+        run = self.start(task, files=files, sandbox_id=sandbox_id, data=data, follows=follows, metadata=metadata)
         run.wait(on_event)
         return run
 
@@ -124,11 +128,17 @@ class Agent:
         *,
         files: Optional[Files] = None,
         sandbox_id: Optional[str] = None,
+        data: Optional[Sequence[str]] = None,
+        follows: Optional[str] = None,
         metadata: Optional[Dict[str, str]] = None,
     ) -> "AgentRun":
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
-        if sandbox_id is not None:
+        if data is not None:
+            options["data"] = check.texts("data", data)
+        if follows is not None:
+            options.update(follows=check.text("follows", follows), keep=None)
+        elif sandbox_id is not None:
             options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None)
         else:
             options.update(self._sandbox)
@@ -300,6 +310,14 @@ class AgentRun:
     def figure(self, file: str) -> bytes:
         """A picture that a cell drew, by the name in its "outcome" event."""
         return (self._client._send(routes.agent_figure(self.id, file))).body
+
+    def notebook(self) -> bytes:
+        """The run, and those that it follows, as a Jupyter notebook, which does it again beside the files."""
+        return (self._client._send(routes.agent_notebook(self.id))).body
+
+    def report(self) -> str:
+        """The run, and those that it follows, as one page of HTML that needs nothing beside it."""
+        return (self._client._send(routes.agent_report(self.id))).body.decode()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}, {self.info.reason or self.info.status})"
