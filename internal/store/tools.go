@@ -50,17 +50,44 @@ type Decision struct {
 	At     time.Time
 }
 
-// AddApproval writes one that waits.
-func (s *Store) AddApproval(ctx context.Context, a Approval) error {
-	body, err := json.Marshal(a.Approval)
-	if err == nil {
-		_, err = s.write.ExecContext(ctx, `INSERT INTO approvals (id, owner, sandbox, agent, key, status, begun, created_at, expires_at, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?)`,
-			a.ID, a.Owner, a.SandboxID, a.AgentID, a.Key, a.Status, millis(a.CreatedAt), millis(a.ExpiresAt), string(body))
-	}
-	if err != nil {
+// ErrFull says that there are as many as there may be.
+var ErrFull = errors.New("there are too many already")
+
+// AddApproval writes one that waits, and forgets those of its sandbox that were
+// decided but the last keep. ErrFull when most of them wait.
+func (s *Store) AddApproval(ctx context.Context, a Approval, most, keep int) error {
+	if err := s.addApproval(ctx, a, most, keep); err != nil {
 		return fmt.Errorf("keeping an approval: %w", err)
 	}
 	return nil
+}
+
+func (s *Store) addApproval(ctx context.Context, a Approval, most, keep int) error {
+	body, err := json.Marshal(a.Approval)
+	if err != nil {
+		return err
+	}
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to undo
+	var pending int
+	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM approvals WHERE sandbox = ? AND status = ?", a.SandboxID, api.ApprovalPending).Scan(&pending); err != nil {
+		return err
+	}
+	if pending >= most {
+		return ErrFull
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE id IN (
+		SELECT id FROM approvals WHERE sandbox = ? AND status <> ? ORDER BY created_at DESC, id LIMIT -1 OFFSET ?)`, a.SandboxID, api.ApprovalPending, keep); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO approvals (id, owner, sandbox, agent, key, status, begun, created_at, expires_at, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?)`,
+		a.ID, a.Owner, a.SandboxID, a.AgentID, a.Key, a.Status, millis(a.CreatedAt), millis(a.ExpiresAt), string(body)); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 const approvalColumns = "owner, key, begun, body"

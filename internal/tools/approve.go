@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,9 @@ import (
 
 // Store is what approvals are kept in, so that those which wait survive the daemon.
 type Store interface {
-	AddApproval(ctx context.Context, a store.Approval) error
+	// AddApproval keeps one, and of those of its sandbox that were decided the last
+	// keep. store.ErrFull when most of them are pending already.
+	AddApproval(ctx context.Context, a store.Approval, most, keep int) error
 	Approval(ctx context.Context, owner, id string) (store.Approval, error)
 	ApprovalOf(ctx context.Context, sandbox, key string) (store.Approval, error)
 	Approvals(ctx context.Context, owner, sandbox, agent, status string, limit int) ([]store.Approval, error)
@@ -29,6 +32,14 @@ type Store interface {
 }
 
 var _ Store = (*store.Store)(nil)
+
+// A sandbox makes approvals as it likes, and the host keeps them: these are the
+// bounds of what one can have kept.
+const (
+	maxShown    = 64 << 10 // bytes of arguments: nobody reads more before deciding
+	maxPending  = 256      // of one sandbox
+	keepDecided = 500      // of one sandbox
+)
 
 // ask has somebody decide about a call, and waits. The program waits in its call
 // meanwhile. When the daemon ends the decision stays open: the sandbox presents
@@ -73,10 +84,17 @@ func (s *Service) ask(ctx context.Context, sb store.Sandbox, b *box, head guesta
 func (s *Service) pending(ctx context.Context, sb store.Sandbox, b *box, head guestapi.CallHead, t *Tool, args json.RawMessage, p api.ToolPolicy, rule string) (store.Approval, error) {
 	if head.Again {
 		a, err := s.o.Store.ApprovalOf(ctx, sb.ID, head.Key)
+		if err == nil && (a.Tool != t.Name || !bytes.Equal(a.Arguments, args)) {
+			// Only the guest says that it is the same call.
+			return a, failed(KindInvalid, "it is not the call that somebody was asked about")
+		}
 		if err == nil || !errors.Is(err, store.ErrNotFound) {
 			return a, err
 		}
 		// A copy of a sandbox presents what its original asked: its calls are its own.
+	}
+	if len(args) > maxShown {
+		return store.Approval{}, failed(KindTooLarge, "the arguments have %d bytes of JSON; at most %d are shown to somebody who decides", len(args), maxShown).hint("write larger things to a file or a place that both sides reach")
 	}
 	now := s.o.Now().UTC().Truncate(time.Millisecond)
 	a := store.Approval{Key: head.Key, Owner: sb.Owner, Approval: api.Approval{
@@ -84,7 +102,16 @@ func (s *Service) pending(ctx context.Context, sb store.Sandbox, b *box, head gu
 		Host: t.Host, Advice: b.noticed(), Rule: rule, Status: api.ApprovalPending, CreatedAt: now,
 		ExpiresAt: now.Add(seconds(p.ExpireSeconds, defaultExpiry)),
 	}}
-	if err := s.o.Store.AddApproval(ctx, a); err != nil {
+	err := s.o.Store.AddApproval(ctx, a, maxPending, keepDecided)
+	if errors.Is(err, store.ErrFull) { // perhaps of some whose time is over
+		if err = s.o.Store.ExpireApprovals(ctx, now); err == nil {
+			err = s.o.Store.AddApproval(ctx, a, maxPending, keepDecided)
+		}
+	}
+	switch {
+	case errors.Is(err, store.ErrFull):
+		return a, failed(KindRateLimited, "%d calls of this sandbox wait for somebody's decision, the most there may be", maxPending).hint("wait until they are decided, or expire")
+	case err != nil:
 		return a, err
 	}
 	s.tell(a.Approval)

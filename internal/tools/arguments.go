@@ -64,6 +64,9 @@ func checkArguments(t *Tool, raw json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, failed(KindInvalid, "the arguments are no JSON: %v", err)
 	}
+	if err := affordable(t.schema, doc); err != nil {
+		return nil, err
+	}
 	if err := t.schema.Validate(doc); err != nil {
 		return nil, failed(KindInvalid, "%s", wrongWords(err)).hint("%s%s", t.Name, t.stub.Signature)
 	}

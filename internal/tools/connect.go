@@ -33,7 +33,12 @@ func (s *Service) functions(list []api.ToolFunction) []Tool {
 // firstConnection gives the program that is connected. One that has not been
 // there yet is waited for: it connects when it has heard of its sandbox or run.
 func (s *Service) firstConnection(ctx context.Context, sandbox string) *Connection {
-	b := s.box(sandbox)
+	s.mu.Lock()
+	b := s.boxes[sandbox]
+	s.mu.Unlock()
+	if b == nil {
+		return nil // it has ended
+	}
 	late := time.NewTimer(firstTime)
 	defer late.Stop()
 	for {

@@ -61,6 +61,9 @@ type Service struct {
 
 // box is what is known of one sandbox.
 type box struct {
+	making   chan struct{} // holds a token while the set is made, which services take part in
+	checking sync.Mutex    // held while arguments are held against a schema: a sandbox has one core for that
+
 	mu      sync.Mutex
 	digest  string // of what the set is made from
 	set     *set
@@ -283,7 +286,7 @@ func (s *Service) box(id string) *box {
 	defer s.mu.Unlock()
 	b := s.boxes[id]
 	if b == nil {
-		b = &box{places: make(chan struct{}, atOnce)}
+		b = &box{making: make(chan struct{}, 1), places: make(chan struct{}, atOnce)}
 		s.boxes[id] = b
 	}
 	return b
@@ -322,14 +325,27 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 	}
 	sum := sha256.Sum256(raw)
 	digest := hex.EncodeToString(sum[:])
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.set != nil && b.digest == digest {
-		return b, b.set, nil
+	if set := b.made(digest); set != nil {
+		return b, set, nil
+	}
+	select {
+	case b.making <- struct{}{}:
+		defer func() { <-b.making }()
+	case <-ctx.Done():
+		return b, nil, context.Cause(ctx)
+	}
+	if set := b.made(digest); set != nil {
+		return b, set, nil
 	}
 	set, err := s.resolve(ctx, sb.Owner, sb.ID, t)
 	if err != nil {
 		return b, nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		set.end()
+		return b, nil, failed(KindUnavailable, "the sandbox has ended")
 	}
 	if b.set != nil {
 		b.set.end()
@@ -339,6 +355,16 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 		b.limit = rate.NewLimiter(rate.Limit(r), max(1, int(r)))
 	}
 	return b, set, nil
+}
+
+// made gives the set that was made of that, nil when it was made of something else.
+func (b *box) made(digest string) *set {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.digest != digest {
+		return nil
+	}
+	return b.set
 }
 
 // Show lists the tools of a sandbox.
@@ -456,7 +482,10 @@ func (s *Service) decideAndDo(ctx context.Context, sb store.Sandbox, head guesta
 	if len(a.Arguments) == 0 {
 		a.Arguments = json.RawMessage("{}")
 	}
-	if a.Arguments, err = checkArguments(t, a.Arguments); err != nil {
+	b.checking.Lock()
+	a.Arguments, err = checkArguments(t, a.Arguments)
+	b.checking.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	if err := b.count(policy); err != nil {
@@ -534,17 +563,15 @@ func seconds(n float64, def time.Duration) time.Duration {
 
 // note writes down a call.
 func (s *Service) note(id string, line api.ToolCall) {
-	b := s.box(id)
-	b.mu.Lock()
-	if b.lines = append(b.lines, line); len(b.lines) > keepLines {
-		b.lines = slices.Clone(b.lines[len(b.lines)-keepLines:])
-	}
-	ended := b.ended
-	b.mu.Unlock()
-	if ended {
-		s.mu.Lock()
-		delete(s.boxes, id)
-		s.mu.Unlock()
+	s.mu.Lock()
+	b := s.boxes[id]
+	s.mu.Unlock()
+	if b != nil { // the sandbox has not ended meanwhile
+		b.mu.Lock()
+		if b.lines = append(b.lines, line); len(b.lines) > keepLines {
+			b.lines = slices.Clone(b.lines[len(b.lines)-keepLines:])
+		}
+		b.mu.Unlock()
 	}
 	if s.o.Audit == nil {
 		return
