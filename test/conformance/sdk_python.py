@@ -345,7 +345,7 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
 
 
 def surface() -> Dict[str, Any]:
-    """The public verbs of each noun, and the errors."""
+    """The public verbs of each noun, the errors, and the names of all arguments."""
     bare = p.Client(api_url="http://127.0.0.1:1")
     owners = [bare, p.Sandbox(bare, p.SandboxInfo(id="x"))]
     nouns = {type(value) for owner in owners for name, value in vars(owner).items() if not name.startswith("_")}
@@ -358,7 +358,9 @@ def surface() -> Dict[str, Any]:
         elif not dataclasses.is_dataclass(value):
             nouns.add(value)
     verbs = {c.__name__: [n for n in dir(c) if not n.startswith("_") and callable(getattr(c, n))] for c in nouns if c.__module__.startswith("pandastack._sync")}
-    return {"nouns": verbs, "errors": sorted(errors)}
+    own = [getattr(c, verb) for c in nouns if c.__name__ in verbs for verb in ("__init__", *verbs[c.__name__])]
+    options = {name for verb in own for name in inspect.signature(verb).parameters} - {"self"}
+    return {"nouns": verbs, "errors": sorted(errors), "options": sorted(options)}
 
 
 def main() -> None:

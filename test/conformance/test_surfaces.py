@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from sdks import surface
+from sdks import ROOT, surface
 
 # Verbs of Python that TypeScript lacks.
 NOT_IN_TYPESCRIPT = {
@@ -103,6 +103,10 @@ ERRORS_APART = {
     "APIConnectionError": "another name of NetworkError in TypeScript", "NetworkError": "APIConnectionError in Python, as published",
     "PandastackError": "PandaStackError in TypeScript, as published", "PandaStackError": "PandastackError in Python, as published",
 }
+# Arguments of Python's verbs that TypeScript lacks.
+ARGUMENTS_APART = {
+    "timeout": "another name of timeout_seconds, as published",
+}
 INITIALS = {"url": "URL", "urls": "URLs", "ttl": "TTL"}
 
 
@@ -156,3 +160,11 @@ def usual(name: str) -> str:
 def test_errors_have_the_same_names() -> None:
     python, typescript = set(surface("python")["errors"]), set(surface("typescript")["errors"])
     assert (python ^ typescript) - set(ERRORS_APART) == set()
+
+
+def test_arguments_have_the_same_names() -> None:
+    options = surface("typescript") and set(surface("python")["options"])  # TypeScript's are built then
+    files = [path.read_text() for path in (ROOT / "sdk/typescript/dist/esm").glob("*.d.ts") if path.name != "api.d.ts"]
+    declared = re.sub(r"/\*.*?\*/", "", "\n".join(files), flags=re.DOTALL)
+    words = {snake(word) for word in re.findall(r"\w+", declared)}
+    assert options - words == set(ARGUMENTS_APART)

@@ -58,7 +58,9 @@ def test_a_task_is_done(agent: Any, surface: Any) -> None:
 
 
 def test_a_run_is_replayed(agent: Any, surface: Any) -> None:
-    again = agent().get("ag-1").replay(secrets={"a.example": {"header": "A", "ref": "k"}})
+    seen: list[Any] = []
+    again = agent().get("ag-1").replay(secrets={"a.example": {"header": "A", "ref": "k"}}, on_event=seen.append)
+    assert [event.type for event in seen][-1] == "ended"
     assert again.answer == "42"
     body = next(c for c in surface.server.calls if c.method == "POST").json
     assert body == {"replay_of": "ag-1", "keep": "kill", "secrets": {"a.example": {"header": "A", "ref": "k"}}}

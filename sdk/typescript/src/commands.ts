@@ -60,7 +60,15 @@ export interface WaitOptions extends CallOptions, OutputCallbacks {
   timeoutSeconds?: number | undefined;
   /** Throw a CommandError for a status other than 0. Default: as it was started. */
   check?: boolean | undefined;
+  /** @internal */
+  hear?: Hearer | undefined;
 }
+
+/**
+ * Hears each event of a process.
+ * @internal
+ */
+export type Hearer = (event: ProcessEvent) => Awaitable<unknown>;
 
 const INLINE_INPUT = 1 << 20; // characters of input that go with the request; more is streamed
 const FEED_SECONDS = 1; // for input that is still on its way when the process has ended
@@ -96,9 +104,9 @@ export class Process implements AsyncIterable<ProcessEvent> {
    * @throws NotFoundError no such process or sandbox.
    */
   async wait(options: WaitOptions = {}): Promise<ExecResult> {
-    const { check = this.#check, onStdout, onStderr } = options;
+    const { check = this.#check, hear = hearer(options) } = options;
     const limit = options.timeoutSeconds === undefined ? undefined : seconds("timeoutSeconds", options.timeoutSeconds);
-    const follows = this.#listening === undefined || onStdout !== undefined || onStderr !== undefined;
+    const follows = this.#listening === undefined || hear !== undefined;
     const assembly = follows ? new CommandAssembly() : this.#heard;
     const late = new AbortController();
     const stop = () => late.abort(options.signal?.reason);
@@ -107,7 +115,7 @@ export class Process implements AsyncIterable<ProcessEvent> {
     let over = false;
     const timer = limit === undefined ? undefined : setTimeout(() => late.abort((over = true)), Math.min(limit * 1000, 2 ** 31 - 1));
     try {
-      if (follows) await this.#follow(assembly, { onStdout, onStderr }, late.signal);
+      if (follows) await this.#follow(assembly, hear, late.signal);
       if (this.#listening !== undefined) await Promise.race([this.#listening, aborted(late.signal)]);
     } catch (error) {
       if (!over || options.signal?.aborted) throw error;
@@ -124,20 +132,19 @@ export class Process implements AsyncIterable<ProcessEvent> {
     return checked(`process ${this.pid}`, result, check);
   }
 
-  async #follow(assembly: CommandAssembly, { onStdout, onStderr }: OutputCallbacks, signal: AbortSignal | undefined): Promise<void> {
+  async #follow(assembly: CommandAssembly, hear: Hearer | undefined, signal: AbortSignal | undefined): Promise<void> {
     for await (const event of this.stream({ signal })) {
       assembly.add(event);
-      if (event.type === "stdout") await onStdout?.(event.text);
-      else if (event.type === "stderr") await onStderr?.(event.text);
+      await hear?.(event);
     }
   }
 
   /**
-   * Calls the callbacks as output comes, beside whoever waits.
+   * Tells somebody of output as it comes, beside whoever waits.
    * @internal
    */
-  listen(callbacks: OutputCallbacks, signal: AbortSignal | undefined): void {
-    this.#listening = this.#follow(this.#heard, callbacks, signal);
+  listen(hear: Hearer, signal: AbortSignal | undefined): void {
+    this.#listening = this.#follow(this.#heard, hear, signal);
     this.#listening.catch(() => undefined); // `wait` throws it
   }
 
@@ -230,6 +237,11 @@ export class Process implements AsyncIterable<ProcessEvent> {
   }
 }
 
+function hearer({ onStdout, onStderr }: OutputCallbacks): Hearer | undefined {
+  if (onStdout === undefined && onStderr === undefined) return undefined;
+  return (event) => (event.type === "stdout" ? onStdout?.(event.text) : event.type === "stderr" ? onStderr?.(event.text) : undefined);
+}
+
 /** Commands: `sandbox.commands`. */
 export class Commands {
   readonly #client: Client;
@@ -255,7 +267,8 @@ export class Commands {
     if (options.background) {
       const { stdin } = options;
       const process = await this.#start(cmd, options, stdin !== undefined && stdin !== false);
-      if (options.onStdout !== undefined || options.onStderr !== undefined) process.listen(options, options.signal);
+      const hear = hearer(options);
+      if (hear !== undefined) process.listen(hear, options.signal);
       if (stdin !== undefined && typeof stdin !== "boolean") await process.feed(stdin, options.signal);
       return process;
     }

@@ -70,7 +70,7 @@ export { Network, Secrets } from "./network.js";
 export type { NetworkChanges } from "./network.js";
 export { Forwarding, PortConnection } from "./port.js";
 export { Pty, Terminal } from "./pty.js";
-export type { TerminalOptions } from "./pty.js";
+export type { DataCallback, TerminalOptions } from "./pty.js";
 export { Sandbox } from "./sandbox.js";
 export type { CarryOptions, CreateContextOptions, CreateOptions, ForkOptions, LifecycleChanges, SandboxRunOptions } from "./sandbox.js";
 export { Approvals, Tools } from "./tools.js";

@@ -2,12 +2,21 @@
 
 import type * as api from "./api.js";
 import type { Client } from "./client.js";
-import { Commands, Process, type Command } from "./commands.js";
+import { Commands, Process, type Command, type Hearer, type WaitOptions } from "./commands.js";
 import { seconds, type CallOptions, type Content } from "./connection.js";
+import type { Awaitable } from "./context.js";
 import { NotFoundError } from "./errors.js";
+import type { ProcessEvent } from "./events.js";
+import type { ExecResult } from "./execution.js";
 
-/** What a terminal is to be. */
-export interface TerminalOptions extends CallOptions {
+/** Called with each piece of a terminal's output; what it returns is waited for. */
+export interface DataCallback {
+  /** Hears each piece of output, from the start. */
+  onData?: ((data: Uint8Array) => Awaitable<unknown>) | undefined;
+}
+
+/** What a terminal is to be. `onData` is called whether somebody waits or not, until `signal` aborts; what it throws, `wait` throws. */
+export interface TerminalOptions extends CallOptions, DataCallback {
   /** A string for the shell (bash), or an array of arguments. Default: a login shell. */
   cmd?: Command | undefined;
   /** Its height, at most 1000. Default: 24. */
@@ -36,8 +45,14 @@ export class Terminal extends Process {
   /** What it writes, as it comes, to its end. `after` is the number of an event: see `stream`. */
   async *output(options: { after?: number | undefined } & CallOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const event of this.stream(options)) {
-      if (event.type === "stdout") yield event.raw ?? new TextEncoder().encode(event.text);
+      const data = dataOf(event);
+      if (data !== undefined) yield data;
     }
+  }
+
+  /** As `Process.wait`; `onData` hears all of its output, from the start. */
+  override async wait(options: WaitOptions & DataCallback = {}): Promise<ExecResult> {
+    return super.wait({ ...options, hear: hearer(options.onData) });
   }
 
   /**
@@ -48,6 +63,17 @@ export class Terminal extends Process {
   async resize(rows: number, cols: number, options: CallOptions = {}): Promise<void> {
     await this.send("POST", "/resize", { json: { rows, cols }, repeatable: true, ...options });
   }
+}
+
+function dataOf(event: ProcessEvent): Uint8Array | undefined {
+  return event.type === "stdout" ? event.raw ?? new TextEncoder().encode(event.text) : undefined;
+}
+
+function hearer(onData: DataCallback["onData"]): Hearer | undefined {
+  return onData && ((event) => {
+    const data = dataOf(event);
+    return data && onData(data);
+  });
 }
 
 /** Terminals: `sandbox.pty`. */
@@ -74,17 +100,25 @@ export class Pty {
     const timeout_ms = timeoutSeconds === undefined ? undefined : Math.max(1, Math.round(seconds("timeoutSeconds", timeoutSeconds) * 1000));
     const json = { cmd, cwd, envs, user: user === undefined ? undefined : String(user), tag, timeout_ms, pty: { rows, cols } };
     const { pid } = (await this.#client.connection.send({ method: "POST", path: `${this.#path}/processes`, json, signal })).object<api.Process>();
-    return new Terminal(this.#client, this.#path, pid);
+    return this.#heard(pid, options);
   }
 
   /**
-   * The terminal of the process with this number, started by whomever.
+   * The terminal of the process with this number, started by whomever. `onData` hears it from the start, as in `create`.
    *
    * @throws NotFoundError there is no such process, or it has no terminal.
    */
-  async connect(pid: number, options: CallOptions = {}): Promise<Terminal> {
+  async connect(pid: number, options: DataCallback & CallOptions = {}): Promise<Terminal> {
+    const { signal } = options;
+    const { pty } = await new Terminal(this.#client, this.#path, pid).info({ signal });
+    if (pty === undefined) throw new NotFoundError(`process ${pid} has no terminal: use commands.connect`);
+    return this.#heard(pid, options);
+  }
+
+  #heard(pid: number, { onData, signal }: DataCallback & CallOptions): Terminal {
     const terminal = new Terminal(this.#client, this.#path, pid);
-    if ((await terminal.info(options)).pty === undefined) throw new NotFoundError(`process ${pid} has no terminal: use commands.connect`);
+    const hear = hearer(onData);
+    if (hear !== undefined) terminal.listen(hear, signal);
     return terminal;
   }
 

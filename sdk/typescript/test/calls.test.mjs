@@ -460,6 +460,22 @@ test("a terminal gives its bytes, and takes a size", async (t) => {
   await assert.rejects(sandbox.pty.connect(7), /no terminal/);
 });
 
+test("a terminal's callback is called while nobody waits", async (t) => {
+  const { sandbox, server } = await serve(t);
+  process1(server, [{ type: "started", pid: 7 }, { type: "stdout", text: "ü" }, { type: "stdout", text: "", raw: "/w==" }, { type: "exit", exit_code: 3, reason: "exited" }]);
+  server.on("GET", ".*/processes/7", [200, { pid: 7, running: true, pty: { rows: 24, cols: 80 } }]);
+  const pieces = (heard) => (data) => void heard.push(...data);
+  const [begun, found, waited] = [[], [], []];
+  const terminal = await sandbox.pty.create({ onData: pieces(begun) });
+  assert.equal((await terminal.wait()).exitCode, 3);
+  assert.deepEqual(begun, [0xc3, 0xbc, 255]);
+  const again = await sandbox.pty.connect(7, { onData: pieces(found) });
+  await again.wait({ onData: pieces(waited) });
+  assert.deepEqual([found, waited], [begun, begun]);
+  const failing = await sandbox.pty.create({ onData: () => Promise.reject(new Error("mine")) });
+  await assert.rejects(failing.wait(), /^Error: mine/);
+});
+
 test("folders are tar streams", async (t) => {
   const { sandbox, server } = await serve(t);
   server.on("GET", ".*/fs/tar", ({ query }) => [200, Buffer.from(`tar of ${query.path}`)]);

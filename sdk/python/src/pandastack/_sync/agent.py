@@ -225,20 +225,23 @@ class AgentRun:
         answer = self._client._send(routes.agent_transcript(self.id))
         return [AgentEvent.from_wire("", body) for body in answer.items("events")]
 
-    def replay(self, *, keep: str = "kill", secrets: Any = None) -> "AgentRun":
+    def replay(
+        self, *, keep: str = "kill", secrets: Any = None, on_event: Optional[Callable[[AgentEvent], Any]] = None
+    ) -> "AgentRun":
         """Runs the cells of this run again in a new sandbox, with its replies and no model, and waits for the end. Compare the
         `digest` of the "outcome" events: it is the same where the same happened, times aside.
 
         Args:
             keep: what becomes of the sandbox at the end.
             secrets: as for `Agent`; needed when the run had some by value, which is not stored.
+            on_event: called with each `AgentEvent`.
 
         Raises:
             BadRequestError: the values of its secrets are missing.
         """
         request = routes.replay_agent(self.id, keep, secrets)
         run = AgentRun(self._client, AgentInfo.from_wire((self._client._send(request)).object()))
-        run.wait()
+        run.wait(on_event)
         return run
 
     def fork(
