@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,6 +121,58 @@ func TestWhatCannotBeSetBackIsToldToStay(t *testing.T) {
 			left := map[bool]string{true: "", false: "x"}[tc.files]
 			if r := rewinds(events)[0].Rewound; r.Variables == d.noContexts || r.Files != tc.files || r.ToTurn != tc.to || d.files["/workspace/made-in-the-circle"] != left {
 				t.Errorf("%+v, files %v", r, d.files)
+			}
+		})
+	}
+}
+
+// withTools says that the sandbox has a tool.
+type withTools struct{ Tools }
+
+func (withTools) Attach(string, string, chan api.Approval) func() { return func() {} }
+func (withTools) Reading(string)                                  {}
+func (withTools) Approvals(context.Context, string, string, string, string, int) ([]api.Approval, error) {
+	return nil, nil
+}
+func (withTools) Prompt(context.Context, string, string, int, func(string) int) (string, error) {
+	return "from tools import crm", nil
+}
+
+func TestWhatMayNotRunTwice(t *testing.T) {
+	long := ok()
+	long.Execution.DurationMS = 31_000
+	for name, tc := range map[string]struct {
+		code  string
+		ends  api.Event
+		tools Tools
+		again bool
+	}{
+		"plain":    {"load", ok(), nil, true},
+		"failed":   {"load", raised("KeyError", "'x'"), nil, true},
+		"a tool":   {"load", ok(), withTools{}, false},
+		"a secret": {"load('the-servers-own-key')", ok(), nil, false},
+		"long":     {"load", long, nil, false},
+		"died":     {"load", died(api.EndKernelDied), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			circle := scripted.Turn{Say: fence("again")}
+			d := newDesk(scripted.Turn{Say: fence(tc.code)}, scripted.Turn{Say: fence("between")}, circle, circle, circle, circle, scripted.Turn{Say: "FINAL ANSWER: x"})
+			d.knows[tc.code], d.knows["between"], d.knows["again"] = []api.Event{tc.ends}, []api.Event{ok()}, []api.Event{raised("ValueError", "y")}
+			s := d.service(t, t.TempDir())
+			s.cfg.Tools = tc.tools
+			run, events := follow(t, s, api.AgentRequest{})
+			if run.Reason != api.AgentAnswered {
+				t.Fatalf("%+v", run)
+			}
+			ran := 0
+			for _, c := range d.codes {
+				if strings.Contains(c, " load") {
+					ran++
+				}
+			}
+			want := map[bool]int{true: 2, false: 1}[tc.again]
+			if r := rewinds(events)[0].Rewound; ran != want || r.ToTurn != map[bool]int{true: 3, false: 1}[tc.again] || r.Again != map[bool]int{true: 2}[tc.again] || !r.Variables || !r.Files {
+				t.Errorf("%+v, and it ran %d times", r, ran)
 			}
 		})
 	}
