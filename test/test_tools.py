@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from daemon import Daemon, free_port
+from daemon import ROOT, Daemon, free_port
 from test_agent import code, done, scripted
 
 import pandastack
@@ -586,3 +586,26 @@ def test_what_waits_survives_the_daemon(own_daemon: Daemon) -> None:
     done = join()
     assert done.stdout == "paid 5\n" and calls == [5], (done.stdout, done.error)
     sb.kill()
+
+
+def test_functions_of_a_typescript_program(own_daemon: Daemon, tmp_path: Path) -> None:
+    """They are called, wait for somebody over a kill of the daemon, and are there for an agent's run."""
+    turns = [code("from tools import pay\nprint(pay(cents=7))"), done(r"paid 7")]
+    subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
+    with scripted(tmp_path, turns) as url:
+        program = subprocess.Popen(["node", ROOT / "test" / "tools.mjs", url], env=own_daemon.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert program.stdin and program.stdout
+        try:
+            waiting = json.loads(program.stdout.readline())
+            assert waiting["paid"] == []
+            own_daemon.kill9()
+            own_daemon.start()
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert json.loads(program.stdout.readline()) == {"stdout": "paid 5\n", "paid": [5]}
+            assert json.loads(program.stdout.readline()) == {"answer": "done", "paid": [5, 7], "kinds": ["ok"]}
+            program.stdin.close()
+            assert program.wait(timeout=60) == 0
+        finally:
+            program.kill()
+            program.wait()
