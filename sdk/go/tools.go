@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -81,9 +83,11 @@ type ToolError api.ToolFailure
 
 func (e *ToolError) Error() string { return e.Message }
 
-// ServeTools has functions of this program called by the sandbox, by their
-// names in CreateOptions.Tools, until the context ends or the connection breaks.
-// ready, unless it is nil, is called when calls are taken.
+// ServeTools has functions of this program called by the sandbox, by their names
+// in CreateOptions.Tools, until the context ends, the sandbox does, or another
+// program serves it. A connection that breaks is made again; calls that were in
+// flight then have failed for the sandbox, and are not carried out again. ready,
+// unless it is nil, is called when calls are taken for the first time.
 func (s *Sandbox) ServeTools(ctx context.Context, functions map[string]ToolFunc, ready func()) error {
 	return s.client.serveTools(ctx, s.path+"/tools/connect", functions, ready)
 }
@@ -93,7 +97,48 @@ func (c *Client) ServeAgentTools(ctx context.Context, run string, functions map[
 	return c.serveTools(ctx, "/agents/"+url.PathEscape(run)+"/connect", functions, ready)
 }
 
+const (
+	toolsFirstWait   = 100 * time.Millisecond // before it connects again
+	toolsLongestWait = 5 * time.Second
+	toolsPing        = 20 * time.Second // how often the server must show that it is there
+)
+
 func (c *Client) serveTools(ctx context.Context, path string, functions map[string]ToolFunc, ready func()) error {
+	pause, connected := toolsFirstWait, false
+	for {
+		err := c.connectTools(ctx, path, functions, func() {
+			if !connected && ready != nil {
+				ready()
+			}
+			pause, connected = toolsFirstWait, true
+		})
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !connected || notWanted(err):
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		pause = min(2*pause, toolsLongestWait)
+	}
+}
+
+// notWanted tells whether the server will not take this program's functions any
+// more, whatever it tries.
+func notWanted(err error) bool {
+	var refused *Error
+	if errors.As(err, &refused) {
+		return slices.Contains([]int{401, 403, 404, 409, 410, 501}, refused.StatusCode)
+	}
+	return websocket.CloseStatus(err) == websocket.StatusPolicyViolation
+}
+
+// connectTools serves one connection.
+func (c *Client) connectTools(ctx context.Context, path string, functions map[string]ToolFunc, ready func()) error {
 	header := http.Header{"User-Agent": {userAgent}}
 	if c.key != "" {
 		header.Set("Authorization", "Bearer "+c.key)
@@ -112,6 +157,7 @@ func (c *Client) serveTools(ctx context.Context, path string, functions map[stri
 	t := &toolServer{conn: conn, functions: functions, running: map[string]context.CancelFunc{}}
 	defer t.work.Wait()
 	defer cancel()
+	t.work.Go(func() { t.ping(ctx) })
 	for {
 		_, raw, err := conn.Read(ctx)
 		if err != nil {
@@ -125,7 +171,7 @@ func (c *Client) serveTools(ctx context.Context, path string, functions map[stri
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return fmt.Errorf("pandastack: a message that is none: %w", err)
 		}
-		if m.Type == "connected" && ready != nil {
+		if m.Type == "connected" {
 			ready()
 		}
 		t.hear(ctx, m)
@@ -139,6 +185,24 @@ type toolServer struct {
 
 	mu      sync.Mutex
 	running map[string]context.CancelFunc
+}
+
+// ping finds out about a server that is gone without a word.
+func (t *toolServer) ping(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(toolsPing):
+		case <-ctx.Done():
+			return
+		}
+		pong, cancel := context.WithTimeout(ctx, toolsPing)
+		err := t.conn.Ping(pong)
+		cancel()
+		if err != nil {
+			_ = t.conn.CloseNow() // which ends the reading
+			return
+		}
+	}
 }
 
 func (t *toolServer) hear(ctx context.Context, m api.ToolMessage) {
