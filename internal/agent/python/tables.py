@@ -4,6 +4,7 @@ It runs inside the sandbox. What it decides becomes plain code for pandas, which
 notebook: nothing of this module is needed to do it again.
 """
 
+import builtins
 import codecs
 import csv
 import inspect
@@ -33,6 +34,10 @@ BAD_SHARE = 0.02  # of a column's values that may be no numbers, or dates, in a 
 # Missing in columns of numbers and dates. In columns of words fewer are, see words(): NA is a country, too.
 MISSING = ["", "-", "--", "—", "–", ".", "?", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "none", "#N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "k.A.", "k. A.", "n.v."]
 TOTAL = re.compile(r"^\W*(grand total|sub-?total|total|totals|sum|summe|gesamt|gesamtsumme|totaal|totale|somme|suma|итого|合計|总计)\b", re.I)
+
+
+# Names that the code for files has a use for, and those of Python's own.
+TAKEN = {*dir(builtins), "pd", "pa", "pq", "json", "sqlite3", "openpyxl", "duckdb", "sql", "numbers", "dates", "words", "sheet", "tidy", "records", "rows", "file", "schema", "out", "chunk", "on_disk", "np", "plt", "math", "sys", "os", "re", "datetime", "collections", "pandas"}
 
 
 class Unreadable(Exception):
@@ -258,7 +263,7 @@ class Numbers:
         if point == "either":
             guess = comma != "decimal" and comma_is_decimal
             point = "thousands" if comma == "decimal" or (comma_is_decimal and comma != "thousands") else "decimal"
-        decimal = "," if comma == "decimal" else "."
+        decimal = "," if comma == "decimal" or point == "thousands" else "."
         thousands = "".join(sorted(self.spaces)) + ("." if point == "thousands" else "") + ("," if comma == "thousands" else "")
         return decimal, thousands, guess
 
@@ -361,7 +366,7 @@ class Header:
         rows = [list(row) + [""] * (self.width - len(row)) for row in rows]
         body = rows[self.first :]
         self.rows = self._rows(body)
-        above = [" ".join(str(c) for c in row if c not in ("", None)) for row in rows[: self.first]]
+        above = [" ".join(dict.fromkeys(str(c) for c in row if c not in ("", None))) for row in rows[: self.first]]
         if above:
             self.remarks.append(f"{len(above)} line{'s' if len(above) > 1 else ''} above the table left out: {' / '.join(above)[:200]}")
         if self.rows == 0:
@@ -457,7 +462,7 @@ class Tidy:
                 decimal, thousands, guess = signs
                 if guess:
                     word = "thousands" if thousands else "decimals"
-                    self.remarks.append(f"{name!r}: 1{',' if ',' in how.used else '.'}234 could be read in two ways; its sign was taken to separate {word}" + (", as the file writes decimals with a comma" if comma else ""))
+                    self.remarks.append(f"{name!r}: 1{',' if ',' in how.used else '.'}234 could be read in two ways; its sign was taken to separate {word}" + (", as the file is written as in most of Europe" if comma else ""))
                 others.setdefault(("numbers", decimal, thousands), []).append(name)
                 self.typed[name] = "number"
             elif isinstance(how, Dates):
@@ -520,7 +525,7 @@ class Tidy:
         dotted = any("." in f for f in how.forms)
         day = dotted or comma
         if not dotted:
-            self.remarks.append(f"{name!r}: no date tells whether day or month is first; {'the day' if day else 'the month'} was taken" + (", as decimals have a comma" if day else ""))
+            self.remarks.append(f"{name!r}: no date tells whether day or month is first; {'the day' if day else 'the month'} was taken" + (", as the file is written as in most of Europe" if day else ""))
         return day
 
     def code(self):
@@ -605,25 +610,34 @@ class Loader:
             options += f", encoding={encoding!r}"
         if errors != "strict":
             options += f", encoding_errors={errors!r}"
-        if any(len(r) > header.width for r in rows[header.first + header.rows :]):
-            options += ", on_bad_lines=short, engine='python'"
-            self._needs("short")
-            notes.append(f"some lines have more than {header.width} cells: what is beyond was left out")
         import pandas as pd
 
+        longer = f", on_bad_lines=lambda cells: cells[:{header.width}], engine='python'"
+        beyond = f"some lines have more than {header.width} cells: what is beyond was left out"
+        if any(len(r) > header.width for r in rows[header.first + header.rows :]):
+            options, longer = options + longer, ""
+            notes.append(beyond)
+
         body = [r + [""] * (header.width - len(r)) for r in rows[header.first + header.rows :]]
-        frame = pd.DataFrame([r[: header.width] for r in body], columns=header.names, dtype="str") if body else pd.DataFrame(columns=header.names, dtype="str")
         name = self._name(path)
         self._import("pandas as pd")
         read = f"pd.read_csv({self._shown(path)!r}, {options}"
         european = separator == ";" and not any("." in v and digits_of(v) for v in body[0]) if body else False
         if size > self.limit:
+            frame = pd.DataFrame([r[: header.width] for r in body], columns=header.names, dtype="str")
             tidy = Tidy(frame, european)
             del sample, rows, body, frame  # the memory is needed
-            return [self._large(name, f"{read}, chunksize={{chunk}})", tidy, notes + header.remarks + tidy.remarks, size)]
-        return [self._small(name, f"{name} = {read})", frame, european, notes + header.remarks)]
+            make = lambda more, said: self._large(name, f"{read.replace('{', '{{').replace('}', '}}')}{more}, chunksize={{chunk}})", tidy, notes + said + header.remarks + tidy.remarks, size)  # noqa: E731
+        else:
+            make = lambda more, said: self._small(name, f"{name} = {read}{more})", european, notes + said + header.remarks)  # noqa: E731
+        try:
+            return [make("", [])]
+        except pd.errors.ParserError:
+            if not longer:
+                raise
+            return [make(longer, [beyond])]  # such lines are where nobody looked
 
-    def _small(self, name, read, frame, european, notes, source=None):
+    def _small(self, name, read, european, notes):
         """A table that is held as a DataFrame. The rows at its end that are none are found on the whole of it."""
         self.run(read)
         whole = self.space[name]
@@ -702,7 +716,7 @@ class Loader:
         import openpyxl
         import pandas as pd
 
-        book = openpyxl.load_workbook(path, data_only=True)
+        book, formulas = openpyxl.load_workbook(path, data_only=True), openpyxl.load_workbook(path)
         self._import("openpyxl")
         self._import("pandas as pd")
         self._needs("sheet")
@@ -727,14 +741,16 @@ class Loader:
             unread = sum(1 for r in page.iter_rows(values_only=True) for v in r if isinstance(v, str) and v.startswith("#") and v.endswith(("!", "?", "A")))
             if unread:
                 notes.append(f"{unread} cells hold an error of Excel's, such as #DIV/0!")
+            uncomputed = sum(1 for r in formulas[page.title].iter_rows() for c in r if c.data_type == "f" and page.cell(c.row, c.column).value is None)
+            if uncomputed:
+                notes.append(f"{uncomputed} formulas were never computed, and are missing: open the file in Excel and save it")
             columns = slice(left, left + header.width)
             read = (
                 f"rows = sheet({self._shown(path)!r}, {page.title!r})[{start}:]\n"
                 f"{name} = pd.DataFrame([row[{columns.start}:{columns.stop}] for row in rows], columns={header.names!r}).dropna(how='all').reset_index(drop=True)\n"
                 "del rows"
             )
-            frame = pd.DataFrame([r[columns] for r in rows[start:]], columns=header.names)
-            made.append(self._small(name, read, frame, False, notes))
+            made.append(self._small(name, read, False, notes))
         return made
 
     def _json(self, path, size):
@@ -800,7 +816,7 @@ class Loader:
         self._needs("sql")
         code = (
             f"with duckdb.connect(config={{'memory_limit': '{self.duckdb}', 'threads': 2, 'temp_directory': '/tmp/duckdb', 'preserve_insertion_order': False}}) as con:\n"
-            f"    con.execute(\"COPY (SELECT * FROM read_json_auto('{self._shown(path)}')) TO '{file}'\")\n"
+            f"    con.execute(\"COPY (SELECT * FROM read_json_auto('{self._shown(path).replace(chr(39), chr(39) * 2)}')) TO '{file}'\")\n"
             f"on_disk[{name!r}] = {file!r}"
         )
         try:
@@ -855,7 +871,8 @@ class Loader:
                 for column in head:
                     if head[column].dtype.kind in "if":
                         tidy.typed[column] = "number"
-                tidy.lines = [f"df = df.astype('str')"] + tidy.lines
+                tidy.lines = ["df = df.astype('str')", *tidy.lines]
+                call = call.replace("{", "{{").replace("}", "}}")
                 made.append(self._large(name, call + ", chunksize={chunk})", tidy, notes + tidy.remarks, size))
                 continue
             read = f"{name} = {call})"
@@ -883,7 +900,7 @@ class Loader:
         if helper in self.code["helpers"]:
             return
         self._import({"sheet": "openpyxl", "sql": "duckdb"}.get(helper, "pandas as pd"))
-        source = "def short(cells):\n    return None\n" if helper == "short" else inspect.getsource(globals()[helper])
+        source = inspect.getsource(globals()[helper])
         if helper == "sql":
             source = "on_disk = {}\n\n" + source.replace("DUCKDB_MB", self.duckdb)
             self.space.setdefault("on_disk", {})
@@ -893,7 +910,7 @@ class Loader:
     def _name(self, path, part=""):
         stem = re.sub(r"\.(csv|tsv|txt|tab|json|jsonl|ndjson|parquet|xlsx|xlsm|db|sqlite3?)$", "", os.path.basename(path), flags=re.I)
         name = re.sub(r"\W+", "_", f"{stem}_{part}" if part else stem).strip("_").lower() or "table"
-        if name[0].isdigit() or keyword.iskeyword(name) or name in ("pd", "json", "sql", "numbers", "dates", "sheet", "tidy"):
+        if name[0].isdigit() or keyword.iskeyword(name) or name in TAKEN or not name.isidentifier():
             name = "t_" + name
         unique = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in self.names)
         self.names.add(unique)
