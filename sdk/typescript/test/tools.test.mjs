@@ -224,6 +224,10 @@ test("what can't be a tool is said before anything is sent", async (t) => {
     [[null], /not null/],
     [[add, add], /two tools add/],
   ]) await assert.rejects(sandbox.tools.set(tools), (error) => error instanceof TypeError && words.test(error.message), String(words));
+  const { getBuiltinModule } = process;
+  process.getBuiltinModule = () => undefined; // as in a browser
+  t.after(() => (process.getBuiltinModule = getBuiltinModule));
+  await assert.rejects(sandbox.tools.set([add]), /can't be tools here: a browser has no sockets/);
   assert.throws(() => tool({ name: "x" }), /execute must be a function/);
   assert.throws(() => tool({ execute: () => 1 }), /name must be a string/);
   assert.equal(server.calls.length, 0);
