@@ -26,6 +26,7 @@ type client struct {
 	room     *room
 	session  string
 	requests chan *Message // of the shell channel, answered in order
+	control  chan *Message // what does not wait for cells, in order, too
 	ctx      context.Context
 	leave    context.CancelFunc
 
@@ -49,13 +50,15 @@ type client struct {
 func (c *client) put(m *Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost {
+	if c.lost || c.ctx.Err() != nil {
 		return
 	}
-	if c.bytes += m.size(); c.bytes > keepPending {
+	if n := m.size(); c.bytes+n > keepPending || !c.room.held.take(n) {
+		c.room.held.give(c.bytes)
 		c.lost, c.pending, c.bytes = true, nil, 0
 	} else {
 		c.pending = append(c.pending, m)
+		c.bytes += n
 	}
 	c.wake()
 }
@@ -72,8 +75,15 @@ func (c *client) take() ([]*Message, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list, lost := c.pending, c.lost
+	c.room.held.give(c.bytes)
 	c.pending, c.bytes, c.lost = nil, 0, false
 	return list, lost
+}
+
+// end forgets what waits for a front end that does not come back.
+func (c *client) end() {
+	c.leave()
+	c.take()
 }
 
 // Serve speaks with a front end until its connection ends. Whoever connects with
@@ -84,7 +94,10 @@ func (s *Server) Serve(ctx context.Context, owner, sid, cid, session string, con
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, arrival := s.enter(owner, sid, cid, session, cancel)
+	c, arrival, err := s.enter(owner, sid, cid, session, cancel)
+	if err != nil {
+		return errors.Join(err, conn.Close(websocket.StatusTryAgainLater, err.Error()))
+	}
 	defer c.room.left(c, arrival)
 	defer context.AfterFunc(s.life, cancel)()
 	conn.SetReadLimit(maxRead)
@@ -143,15 +156,17 @@ func (c *client) write(ctx context.Context, conn *websocket.Conn) {
 		}
 		for i, m := range list {
 			isBinary, b, err := encode(conn.Subprotocol(), m)
-			if err == nil {
-				kind := websocket.MessageText
-				if isBinary {
-					kind = websocket.MessageBinary
-				}
-				limited, cancel := context.WithTimeout(ctx, writeTime)
-				err = conn.Write(limited, kind, b)
-				cancel()
+			if err != nil { // it would fail in the next connection, too
+				c.room.server.log.Warn("a message for a front end cannot be written", "sandbox", c.room.sid, "context", c.room.cid, "type", m.Header.MsgType, "error", err)
+				continue
 			}
+			kind := websocket.MessageText
+			if isBinary {
+				kind = websocket.MessageBinary
+			}
+			limited, cancel := context.WithTimeout(ctx, writeTime)
+			err = conn.Write(limited, kind, b)
+			cancel()
 			if err != nil {
 				c.putBack(list[i:])
 				return
@@ -164,10 +179,19 @@ func (c *client) write(ctx context.Context, conn *websocket.Conn) {
 func (c *client) putBack(list []*Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	n := 0
 	for _, m := range list {
-		c.bytes += m.size()
+		n += m.size()
 	}
-	c.pending = append(append([]*Message{}, list...), c.pending...)
+	switch {
+	case c.lost || c.ctx.Err() != nil:
+	case !c.room.held.take(n):
+		c.room.held.give(c.bytes)
+		c.lost, c.pending, c.bytes = true, nil, 0
+	default:
+		c.bytes += n
+		c.pending = append(append([]*Message{}, list...), c.pending...)
+	}
 	c.wake()
 }
 
@@ -175,22 +199,40 @@ var errTooMany = errors.New("too many requests wait")
 
 // receive takes a message of the front end.
 func (c *client) receive(m *Message) error {
-	kind := m.Header.MsgType
+	kind, queue := m.Header.MsgType, c.requests
 	switch { // some clients do not say on which channel
-	case kind == "input_reply":
-		go c.reply(m)
-		return nil
+	case kind == "input_reply", m.Channel == control, kind == "interrupt_request", kind == "shutdown_request":
+		queue = c.control
 	case m.Channel == stdin:
 		return nil
-	case m.Channel == control, kind == "interrupt_request", kind == "shutdown_request":
-		go c.control(m)
-		return nil
+	}
+	if !c.room.held.take(m.size()) {
+		return errTooMany
 	}
 	select {
-	case c.requests <- m:
+	case queue <- m:
 		return nil
 	default:
+		c.room.held.give(m.size())
 		return errTooMany
+	}
+}
+
+// steer does what does not wait for cells.
+func (c *client) steer() {
+	for {
+		select {
+		case <-c.ctx.Done():
+			c.giveBack(c.control)
+			return
+		case m := <-c.control:
+			if m.Header.MsgType == "input_reply" {
+				c.reply(m)
+			} else {
+				c.direct(m)
+			}
+			c.room.held.give(m.size())
+		}
 	}
 }
 
@@ -213,8 +255,8 @@ func (c *client) reply(m *Message) {
 	}
 }
 
-// control does what does not wait for cells.
-func (c *client) control(m *Message) {
+// direct answers a request of the control channel.
+func (c *client) direct(m *Message) {
 	r, k := c.room, c.room.server.kernels
 	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
 	defer cancel()
@@ -279,10 +321,19 @@ func (c *client) work() {
 	for {
 		select {
 		case <-c.ctx.Done():
+			c.giveBack(c.requests)
 			return
 		case m := <-c.requests:
 			c.do(m)
+			c.room.held.give(m.size())
 		}
+	}
+}
+
+// giveBack makes room of what nobody does any more.
+func (c *client) giveBack(queue chan *Message) {
+	for n := len(queue); n > 0; n-- {
+		c.room.held.give((<-queue).size())
 	}
 }
 
@@ -317,6 +368,7 @@ func (c *client) do(m *Message) {
 func (c *client) abort() {
 	for n := len(c.requests); n > 0; n-- {
 		m := <-c.requests
+		c.room.held.give(m.size())
 		if m.Header.MsgType != "execute_request" {
 			c.do(m)
 			continue

@@ -150,11 +150,12 @@ func (r *room) show(parent *Message, e api.Event, count int) {
 	}
 }
 
-// bundle is a result as front ends want it: JSON as it is, all else as strings.
+// bundle is a result as front ends want it: JSON as it is, all else as strings,
+// and so JSON that is nested too deep to be put into a message.
 func bundle(data api.Bundle) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for mime, value := range data {
-		if isJSON := mime == "application/json" || strings.HasSuffix(mime, "+json"); isJSON && json.Valid([]byte(value)) {
+		if isJSON := mime == "application/json" || strings.HasSuffix(mime, "+json"); isJSON && json.Valid([]byte(value)) && guestapi.Depth([]byte(value)) <= guestapi.MaxDepth {
 			out[mime] = json.RawMessage(value)
 			continue
 		}

@@ -38,6 +38,9 @@ const (
 // content and buffers.
 const maxParts = 512
 
+// maxHeader bounds a header: each answer has that of its request in it.
+const maxHeader = 64 << 10
+
 // Header is the header of a message.
 type Header struct {
 	MsgID    string `json:"msg_id"`
@@ -60,11 +63,14 @@ type Message struct {
 	raw json.RawMessage // the header as it came, or goes
 }
 
+// overhead is what a message takes besides what is in it.
+const overhead = 512
+
 var none = json.RawMessage("{}")
 
 // size is about how many bytes it has.
 func (m *Message) size() int {
-	n := len(m.Parent) + len(m.Metadata) + len(m.Content)
+	n := overhead + len(m.raw) + len(m.Parent) + len(m.Metadata) + len(m.Content)
 	for _, b := range m.Buffers {
 		n += len(b)
 	}
@@ -128,6 +134,9 @@ func message(w wire, buffers [][]byte) (*Message, error) {
 		if len(*each) == 0 || string(*each) == "null" {
 			*each = none
 		}
+	}
+	if len(w.Header) > maxHeader {
+		return nil, fmt.Errorf("%w: its header has %d bytes, and may have %d", errMalformed, len(w.Header), maxHeader)
 	}
 	if err := json.Unmarshal(w.Header, &m.Header); err != nil || m.Header.MsgType == "" {
 		return nil, fmt.Errorf("%w: it has no header", errMalformed)

@@ -2,6 +2,7 @@ package jupyter
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"sync"
@@ -27,6 +28,11 @@ const (
 	keepPending = 32 << 20        // bytes that wait for a front end that is slow or away
 	keepAway    = 5 * time.Minute // for one that is away to come back
 	maxQueue    = 256             // requests of one front end that wait
+	maxControl  = 32              // of those that do not wait for cells
+
+	// Of one workspace:
+	maxClients = 256       // front ends that are connected, or away
+	maxWaiting = 256 << 20 // bytes that wait for front ends, or that they asked for
 )
 
 // Server connects front ends with contexts.
@@ -38,12 +44,38 @@ type Server struct {
 
 	mu    sync.Mutex
 	rooms map[string]*room
+	held  map[string]*holding // by workspace
+}
+
+// holding is what is kept for the front ends of one workspace.
+type holding struct {
+	clients int // the Server's lock guards it
+
+	mu    sync.Mutex
+	bytes int
+}
+
+// take has room for so many bytes, or false.
+func (h *holding) take(n int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.bytes+n > maxWaiting {
+		return false
+	}
+	h.bytes += n
+	return true
+}
+
+func (h *holding) give(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bytes -= n
 }
 
 // NewServer makes a Server. Close it.
 func NewServer(kernels Kernels, log *slog.Logger) *Server {
 	life, end := context.WithCancel(context.Background())
-	return &Server{kernels: kernels, log: log, life: life, end: end, rooms: map[string]*room{}}
+	return &Server{kernels: kernels, log: log, life: life, end: end, rooms: map[string]*room{}, held: map[string]*holding{}}
 }
 
 // Close ends all connections. What runs in sandboxes goes on.
@@ -73,6 +105,7 @@ func (s *Server) Connections(sid, cid string) int {
 type room struct {
 	server          *Server
 	owner, sid, cid string
+	held            *holding
 	session         string // of the kernel
 	version         string // of Python, once it is known
 	untap           func()
@@ -85,19 +118,29 @@ type room struct {
 // foreign is a cell that somebody runs who is no front end: the request that it
 // would have been, and its number.
 type foreign struct {
-	request *Message
-	count   int
+	request   *Message
+	count     int
+	seen      int64 // the number of its last event
+	followers int   // the same execution can be run, and so told of, more than once
 }
 
 // enter finds the front end of that session in its room, or makes it, for a
 // connection that cut ends. Of two connections of one session the newer stays.
-func (s *Server) enter(owner, sid, cid, session string, cut context.CancelFunc) (c *client, arrival int) {
+func (s *Server) enter(owner, sid, cid, session string, cut context.CancelFunc) (c *client, arrival int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	h := s.held[owner]
+	if h == nil {
+		h = &holding{}
+		s.held[owner] = h
+	}
 	name := sid + "/" + cid
 	r := s.rooms[name]
+	if h.clients >= maxClients && (r == nil || !r.has(session)) {
+		return nil, 0, errCrowded
+	}
 	if r == nil {
-		r = &room{server: s, owner: owner, sid: sid, cid: cid, session: newID(), clients: map[string]*client{}, foreign: map[string]foreign{}}
+		r = &room{server: s, owner: owner, held: h, sid: sid, cid: cid, session: newID(), clients: map[string]*client{}, foreign: map[string]foreign{}}
 		r.untap = s.kernels.Tap(sid, cid, r.overhear)
 		s.rooms[name] = r
 	}
@@ -107,8 +150,11 @@ func (s *Server) enter(owner, sid, cid, session string, cut context.CancelFunc) 
 	if c == nil {
 		ctx, leave := context.WithCancel(s.life)
 		c = &client{room: r, session: session, requests: make(chan *Message, maxQueue), more: make(chan struct{}, 1), ctx: ctx, leave: leave}
+		c.control = make(chan *Message, maxControl)
 		r.clients[session] = c
+		h.clients++
 		go c.work()
+		go c.steer()
 	}
 	if c.cut != nil { // a connection that has been given up may not know it yet
 		c.cut()
@@ -120,7 +166,15 @@ func (s *Server) enter(owner, sid, cid, session string, cut context.CancelFunc) 
 		c.away.Stop()
 		c.away = nil
 	}
-	return c, c.arrivals
+	return c, c.arrivals, nil
+}
+
+var errCrowded = fmt.Errorf("this workspace has %d front ends that are connected or were %v ago, the most there may be", maxClients, keepAway)
+
+func (r *room) has(session string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clients[session] != nil
 }
 
 // left notes that a front end's connection has ended. It may come back for what
@@ -137,18 +191,26 @@ func (r *room) left(c *client, arrival int) {
 
 // drop forgets a front end, and a room that is empty.
 func (r *room) drop(c *client, arrival int) {
-	r.server.mu.Lock()
-	defer r.server.mu.Unlock()
+	s := r.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c.arrivals != arrival || r.clients[c.session] != c {
+	gone := c.arrivals == arrival && r.clients[c.session] == c
+	if gone {
+		delete(r.clients, c.session)
+	}
+	empty := len(r.clients) == 0
+	r.mu.Unlock()
+	if !gone {
 		return
 	}
-	c.leave()
-	delete(r.clients, c.session)
-	if len(r.clients) == 0 {
+	c.end()
+	if r.held.clients--; r.held.clients == 0 {
+		delete(s.held, r.owner)
+	}
+	if empty {
 		r.untap()
-		delete(r.server.rooms, r.sid+"/"+r.cid)
+		delete(s.rooms, r.sid+"/"+r.cid)
 	}
 }
 
@@ -200,19 +262,35 @@ func (r *room) now() string {
 func (r *room) overhear(t kernel.Told) {
 	r.mu.Lock()
 	cell, known := r.foreign[t.ExecutionID]
-	if !known && t.Event.Type == api.EventStarted {
-		cell = foreign{answer(nil, shell, "execute_request", r.session, none), t.Event.ExecutionCount}
-		known = true
+	started := t.Event.Type == api.EventStarted
+	if !known && started {
+		cell = foreign{request: answer(nil, shell, "execute_request", r.session, none), count: t.Event.ExecutionCount}
+	}
+	news := (known || started) && !t.Left && t.Event.Seq > cell.seen
+	if news {
+		cell.seen = t.Event.Seq
+	}
+	if started {
+		cell.followers++
+	}
+	if t.Left {
+		cell.followers--
+	}
+	switch {
+	case t.Event.Type == api.EventEnd, t.Left && cell.followers == 0:
+		delete(r.foreign, t.ExecutionID)
+	case known || started:
 		r.foreign[t.ExecutionID] = cell
 	}
-	if t.Event.Type == api.EventEnd {
-		delete(r.foreign, t.ExecutionID)
-	}
 	r.mu.Unlock()
-	if !known {
-		return // it began before anybody listened
-	}
 	parent := cell.request
+	if known && t.Left && cell.followers == 0 {
+		r.done(parent) // it may go on, but nobody here hears of it
+		return
+	}
+	if !news {
+		return // it began before anybody listened, or another follower told of it
+	}
 	switch t.Event.Type {
 	case api.EventStarted:
 		r.begin(parent)

@@ -3,6 +3,8 @@ package kernel
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/pandastack/pandastack/api"
@@ -55,10 +57,14 @@ type Told struct {
 	ExecutionID string
 	Code        string
 	Event       api.Event
+	// Left says, in place of an event, that whoever ran it follows it no more:
+	// what it does from now on nobody is told.
+	Left bool
 }
 
 // Tap has f told of the cells that others than notebooks run in a context
-// through this daemon, until stop is called. f must not block.
+// through this daemon, until stop is called, and perhaps of one thing more. f must
+// not block.
 func (s *Service) Tap(sid, cid string, f func(Told)) (stop func()) {
 	return s.taps.add(sid+"/"+cid, f)
 }
@@ -90,12 +96,14 @@ func (t *taps) add(where string, f func(Told)) (stop func()) {
 }
 
 // of gives what tells those who want to know of an execution.
-func (t *taps) of(e execution, code string) func(api.Event) {
-	return func(event api.Event) {
+func (t *taps) of(e execution, code string) func(Told) {
+	return func(told Told) {
+		told.ExecutionID, told.Code = e.id, code
 		t.mu.RLock()
-		defer t.mu.RUnlock()
-		for each := range t.known[e.sandbox+"/"+e.context] {
-			each.f(Told{e.id, code, event})
+		list := slices.Collect(maps.Keys(t.known[e.sandbox+"/"+e.context]))
+		t.mu.RUnlock() // those who are told have locks of their own
+		for _, each := range list {
+			each.f(told)
 		}
 	}
 }

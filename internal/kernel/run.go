@@ -57,6 +57,9 @@ func (s *Service) stream(ctx context.Context, owner, sid, cid string, run guesta
 	}
 	f.opened = func() { s.watch.run(e, detach) }
 	defer func() {
+		if f.told && !f.ended {
+			f.tap(Told{Left: true})
+		}
 		switch {
 		case f.isOpen:
 			s.watch.leave(e, f.ended)
@@ -120,9 +123,10 @@ type follow struct {
 	seen       int64
 	ended      bool
 
-	front bool            // a front end of Jupyter follows
-	ask   bool            // it is no cell
-	tap   func(api.Event) // is told, too; nil for none
+	front bool       // a front end of Jupyter follows
+	ask   bool       // it is no cell
+	tap   func(Told) // is told, too; nil for none
+	told  bool       // the tap knows that it has started
 }
 
 // start opens the stream by sending the code, which the guest takes for an
@@ -190,7 +194,8 @@ func (f *follow) events(ctx context.Context, after int64, open guest.Open, yield
 			err = fault.New(api.CodeInternal, "the agent in the sandbox took the cell for a process")
 		}
 		if f.tap != nil && e.Type != api.EventEnd {
-			f.tap(e)
+			f.told = f.told || e.Type == api.EventStarted
+			f.tap(Told{Event: e})
 		}
 		if !yield(e, err) || f.ended || err != nil {
 			return
@@ -237,7 +242,7 @@ func (f *follow) deadline(ctx context.Context, late func()) (set func(time.Durat
 func (f *follow) end(e api.Event) {
 	f.ended = true
 	if f.tap != nil {
-		f.tap(e)
+		f.tap(Told{Event: e})
 	}
 	if !f.ask {
 		f.s.ended(f.owner, f.execution, e.Execution)
