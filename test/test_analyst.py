@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
@@ -17,6 +18,7 @@ import nbclient
 import nbformat
 import odd_files as odd
 import pytest
+from daemon import ROOT
 from PIL import Image
 from test_agent import cli, code, scripted
 
@@ -315,6 +317,88 @@ def test_the_python_sdk(daemon, tmp_path):
             assert sandbox.run_code("1").text == "1"  # b found it there, and leaves it
         with pytest.raises(pandastack.NotFoundError):
             pandastack.Sandbox.get(sandbox.id, api_url=daemon.url, api_key=daemon.key)
+
+
+IN_TYPESCRIPT = """
+import { Analyst } from "%s";
+const [file, baseUrl] = process.argv.slice(-2);
+const analyst = new Analyst([file], { model: "openai:scripted", baseUrl });
+const first = await analyst.ask("How much?");
+const second = await analyst.ask("Is it kept?");
+console.log(JSON.stringify({
+  texts: [first.text, second.text], png: first.figures[0][1] === 80, tables: analyst.tables.map((t) => t.name),
+  report: (await analyst.report()).includes("Is it kept?"), nbformat: JSON.parse(new TextDecoder().decode(await analyst.notebook())).nbformat, sandbox: analyst.sandbox.id,
+}));
+await analyst.close();
+"""
+
+IN_GO = """
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/pandastack/pandastack/api"
+	pandastack "github.com/pandastack/pandastack/sdk/go"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func main() {
+	ctx := context.Background()
+	client := must(pandastack.NewClient())
+	o := pandastack.AnalystOptions{AgentOptions: pandastack.AgentOptions{AgentRequest: api.AgentRequest{Model: "openai:scripted", BaseURL: os.Args[2]}}}
+	analyst := must(client.NewAnalyst(ctx, []string{os.Args[1]}, o))
+	first := must(analyst.Ask(ctx, "How much?", nil))
+	second := must(analyst.Ask(ctx, "Is it kept?", nil))
+	var book struct{ NBFormat int }
+	if err := json.Unmarshal(must(analyst.Notebook(ctx)), &book); err != nil {
+		panic(err)
+	}
+	out := must(json.Marshal(map[string]any{
+		"texts": []string{first.Text, second.Text}, "png": first.Figures[0][1] == 'P', "tables": []string{analyst.Tables[0].Name},
+		"report": strings.Contains(string(must(analyst.Report(ctx))), "Is it kept?"), "nbformat": book.NBFormat, "sandbox": analyst.Sandbox.ID,
+	}))
+	fmt.Println(string(out))
+	if err := analyst.Close(ctx); err != nil {
+		panic(err)
+	}
+}
+"""
+
+
+@pytest.mark.parametrize("language", ["typescript", "go"])
+def test_the_other_sdks(daemon, tmp_path, language):
+    (tmp_path / "sales.csv").write_text("month;sales\n2024-01;1,5\n2024-02;2,5\n")
+    if language == "typescript":
+        subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
+        (tmp_path / "ask.mjs").write_text(IN_TYPESCRIPT % (ROOT / "sdk/typescript/dist/esm/index.js").as_uri())
+        program = ["node", str(tmp_path / "ask.mjs")]
+    else:
+        (tmp_path / "ask.go").write_text(IN_GO)
+        subprocess.run(["go", "build", "-o", tmp_path / "ask", tmp_path / "ask.go"], cwd=ROOT, check=True)
+        program = [str(tmp_path / "ask")]
+    turns = [
+        code("print('sum', sales.sales.sum())\nimport matplotlib.pyplot as plt\nsales.plot(); plt.show()\nkept = 7"), {"say": "FINAL ANSWER: 4", "expect": ["sum 4"]},
+        code("print('kept', kept)"), {"say": "FINAL ANSWER: yes", "expect": ["kept 7"]},
+    ]
+    with scripted(tmp_path, turns) as url:
+        ran = subprocess.run([*program, str(tmp_path / "sales.csv"), url], env=daemon.env, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+    got = json.loads(ran.stdout)
+    sandbox = got.pop("sandbox")
+    assert got == {"texts": ["4", "yes"], "png": True, "tables": ["sales"], "report": True, "nbformat": 4}
+    with pytest.raises(pandastack.NotFoundError):
+        pandastack.Sandbox.get(sandbox, api_url=daemon.url, api_key=daemon.key)
 
 
 def test_the_report_is_a_page(daemon, tmp_path, sandbox):

@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/llm/scripted"
+)
+
+// loads has the loader say that it made these tables of the files.
+func (d *desk) loads(files []string, said api.AgentLoaded) {
+	raw, _ := json.Marshal(said)
+	d.knows[loadCell(files)] = []api.Event{result(tablesType, string(raw)), ok()}
+}
+
+var sales = api.AgentLoaded{
+	Code:   "sales = 1",
+	Tables: []api.AgentTable{{Name: "sales", File: "sales.csv", Rows: 3, Columns: []api.AgentColumn{{Name: "n", Type: "int64"}}, Notes: []string{"separator ;"}}},
+}
+
+func TestARunIsToldWhatWasLoadedAndTheNextWhatWasAsked(t *testing.T) {
+	d := newDesk(
+		scripted.Turn{Say: fence("one")}, scripted.Turn{Say: "FINAL ANSWER: first"},
+		scripted.Turn{Say: fence("two")}, scripted.Turn{Say: "FINAL ANSWER: second"},
+	)
+	d.loads([]string{"sales.csv"}, sales)
+	d.knows["one"] = []api.Event{printed("1\n"), result("text/html", "<table><tr><td onclick=x>1<script>alert(1)</script></td></tr></table>"), ok()}
+	d.knows["two"] = []api.Event{raised("KeyError", "'x'")}
+	s := d.service(t, t.TempDir())
+	first, _ := follow(t, s, api.AgentRequest{Task: "How much?", SandboxID: "sb-9", Data: []string{"sales.csv"}})
+	second, events := follow(t, s, api.AgentRequest{Task: "And <b>more</b>?", Follows: first.ID})
+	if second.Reason != api.AgentAnswered || second.SandboxID != "sb-9" || second.ContextID != first.ContextID || second.Follows != first.ID {
+		t.Fatalf("%+v", second)
+	}
+	if len(d.contexts) == 0 || !d.contexts[first.ID] || d.contexts[second.ID] {
+		t.Errorf("contexts: %v", d.contexts)
+	}
+	prompt := ""
+	for _, e := range events {
+		if e.Type == api.AgentEventPrompt {
+			prompt = e.Text
+		}
+	}
+	for _, want := range []string{"`sales`: DataFrame of sales.csv, 3 rows", "note: separator ;", "Question: How much?", "```python\none\n```", "Answer: first"} {
+		if !strings.Contains(prompt, want) {
+			t.Errorf("the prompt lacks %q:\n%s", want, prompt)
+		}
+	}
+	raw, err := s.Notebook(context.Background(), owner, second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var book struct {
+		Cells []struct {
+			Type     string `json:"cell_type"`
+			Source   string
+			Metadata struct{ Tags []string }
+			Outputs  []map[string]any
+		}
+	}
+	if err := json.Unmarshal(raw, &book); err != nil {
+		t.Fatal(err)
+	}
+	var codes []string
+	for _, c := range book.Cells {
+		if c.Type == "code" {
+			codes = append(codes, c.Source)
+		}
+	}
+	if len(codes) != 4 || strings.Join(codes[1:], "|") != "sales = 1|one|two" {
+		t.Errorf("the notebook has the cells %q", codes)
+	}
+	if last := book.Cells[len(book.Cells)-2]; len(last.Metadata.Tags) != 1 || last.Outputs[0]["ename"] != "KeyError" {
+		t.Errorf("the cell that fails: %+v", last)
+	}
+	page, err := s.Report(context.Background(), owner, second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, not := range []string{"<script", "onclick", "<b>more"} {
+		if bytes.Contains(page, []byte(not)) {
+			t.Errorf("the page has %q", not)
+		}
+	}
+	for _, want := range []string{"How much?", "And &lt;b&gt;more", "<td>1alert(1)</td>", "separator ;"} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if _, err := s.Report(context.Background(), "somebody else", second.ID); !errors.Is(err, fault.NotFound) {
+		t.Errorf("somebody else's report: %v", err)
+	}
+}
+
+func TestWhatCannotFollow(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: 1"}, scripted.Turn{Say: "FINAL ANSWER: 2"})
+	s := d.service(t, t.TempDir())
+	ctx := context.Background()
+	run, _ := follow(t, s, api.AgentRequest{Task: "x", Keep: keepKeep})
+	for _, tc := range []struct {
+		req   api.AgentRequest
+		field string
+	}{
+		{api.AgentRequest{Follows: run.ID, SandboxID: "sb-1"}, "sandbox_id"},
+		{api.AgentRequest{Follows: run.ID, Data: []string{"a.csv"}}, "data"},
+		{api.AgentRequest{Follows: run.ID, MemoryMB: new(int)}, "memory_mb"},
+		{api.AgentRequest{Data: []string{"../a"}}, "data[0]"},
+		{api.AgentRequest{Data: make([]string, maxData+1)}, "data"},
+	} {
+		tc.req.Task = "x"
+		_, err := s.Start(ctx, owner, tc.req, "")
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Field != tc.field {
+			t.Errorf("%+v: %v", tc.req, err)
+		}
+	}
+	// One goes on already.
+	d.haltAt = "ask"
+	if _, err := s.Start(ctx, owner, api.AgentRequest{Task: "y", Follows: run.ID}, ""); err != nil {
+		t.Fatal(err)
+	}
+	<-d.halted
+	if _, err := s.Start(ctx, owner, api.AgentRequest{Task: "z", Follows: run.ID}, ""); !errors.Is(err, fault.Conflict) {
+		t.Errorf("a second one: %v", err)
+	}
+	// Neither is it replayed.
+	first, _ := s.List(ctx, owner, 1)
+	if _, err := s.Start(ctx, owner, api.AgentRequest{ReplayOf: first[0].ID}, ""); err == nil {
+		t.Error("a run that follows another is replayed")
+	}
+}
+
+func TestFilesThatCannotBeLoaded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		events []api.Event
+		words  string
+	}{
+		"one is refused":    {nil, "a.csv is empty"},
+		"too much memory":   {[]api.Event{died(api.EndOOM)}, "more memory than the sandbox has"},
+		"a fault of ours":   {[]api.Event{raised("ValueError", "no")}, "ValueError"},
+		"it says nothing":   {[]api.Event{ok()}, "the data could not be loaded"},
+		"it says nonsense":  {[]api.Event{result(tablesType, `{"tables": 3}`), ok()}, "the data could not be loaded"},
+		"it says no tables": {[]api.Event{result(tablesType, `{}`), ok()}, "the data could not be loaded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk()
+			d.loads([]string{"a.csv"}, api.AgentLoaded{Failed: []api.AgentUnread{{File: "a.csv", Error: "a.csv is\nempty"}}})
+			if tc.events != nil {
+				d.knows[loadCell([]string{"a.csv"})] = tc.events
+			}
+			run, _ := d.do(t, api.AgentRequest{Data: []string{"a.csv"}})
+			if run.Reason != api.AgentNoData || !strings.Contains(run.Error, tc.words) {
+				t.Errorf("%s: %s", run.Reason, run.Error)
+			}
+		})
+	}
+}
+
+// What the loader says comes from the sandbox.
+func TestALoaderThatSaysTooMuch(t *testing.T) {
+	var said api.AgentLoaded
+	long := strings.Repeat("x", 10_000)
+	for range 300 {
+		table := api.AgentTable{Name: long, File: long}
+		for i := range 300 {
+			table.Columns = append(table.Columns, api.AgentColumn{Name: fmt.Sprint(i), Type: "a\nb", About: "c"})
+			table.Notes = append(table.Notes, "a\x1b[2J\nb")
+		}
+		said.Tables = append(said.Tables, table)
+	}
+	said.Code = strings.Repeat(long, 100)
+	raw, _ := json.Marshal(said)
+	got := tablesIn(string(raw))
+	if len(got.Tables) != maxTables || len(got.Code) > maxLoadCode {
+		t.Errorf("%d tables, %d bytes of code", len(got.Tables), len(got.Code))
+	}
+	for _, table := range got.Tables {
+		if len(table.Name) > 210 || len(table.Columns) != maxColumns || len(table.Notes) != maxTableNotes || strings.Contains(table.Columns[0].Type, "\n") || strings.Contains(table.Notes[0], "\n") {
+			t.Fatalf("%d bytes of name, %d columns, %d notes: %q", len(table.Name), len(table.Columns), len(table.Notes), table.Notes[0])
+		}
+	}
+	if n := len(dataPrompt(got)); n > 3*shownTables+maxTables*500 {
+		t.Errorf("the prompt has %d bytes of tables", n)
+	}
+}
+
+func TestOutputsAreBounded(t *testing.T) {
+	var o outputs
+	for range 3000 {
+		o.add(printed(strings.Repeat("x", 1000)), false, 0)
+		o.add(result("text/plain", strings.Repeat("y", 1000)), false, 0)
+	}
+	size := 0
+	for _, out := range o.list {
+		size += len(out.Text) + len(out.Data["text/plain"])
+	}
+	if size > maxOutputs || !o.list[len(o.list)-1].Lost {
+		t.Errorf("%d bytes are kept, and the end says %+v", size, o.list[len(o.list)-1])
+	}
+}
