@@ -504,7 +504,7 @@ def test_runs_are_shown(daemon, tmp_path):
     kinds = [cell["cell_type"] for cell in notebook["cells"]]
     assert notebook["nbformat"] == 4 and kinds.count("code") == 2  # the first has what all cells find imported
     outputs = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"][1]["outputs"]
-    assert outputs[1]["data"]["image/png"].startswith("iVBOR")
+    assert outputs[0]["data"]["image/png"].startswith("iVBOR") and outputs[1]["text"] == "shown\n"  # as they came
     listed = cli(daemon, "agent", "ls")
     assert run.info["id"] in listed.stdout and "answer" in listed.stdout
     # The replies of a run are played again, and the same comes of them.
