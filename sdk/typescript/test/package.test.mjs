@@ -52,14 +52,14 @@ test("the types of the API are those of its description", () => {
 test("everything public says what it is", () => {
   const folder = join(root, "dist/esm");
   const index = readFileSync(join(folder, "index.d.ts"), "utf8");
-  const exported = new Set([...index.matchAll(/^export (?:type )?\{([^}]*)\}/gms)].flatMap(([, names]) => names.split(",").map((name) => name.trim().split(" ")[0])));
+  const exported = new Set([...index.matchAll(/^export (?:type )?\{([^}]*)\} from "\.\/(\w+)\.js"/gms)].flatMap(([, names, file]) => names.split(",").map((name) => `${file}.d.ts ${name.trim().split(" ")[0]}`)));
   const whole = new Set([...index.matchAll(/^export \* from "\.\/(\w+)\.js"/gm)].map(([, name]) => `${name}.d.ts`));
   const bare = [];
   for (const file of readdirSync(folder).filter((name) => name.endsWith(".d.ts") && !["api.d.ts", "version.d.ts"].includes(name))) {
     let [before, last, shown] = ["", "", false];
     for (const line of readFileSync(join(folder, file), "utf8").split("\n")) {
       const declared = /^export (?:declare )?(?:class|interface|function|const|type) (\w+)/.exec(line)?.[1];
-      if (declared !== undefined) shown = (whole.has(file) || exported.has(declared)) && !/Fields$|^(Cell|Process)Event$/.test(declared); // as their classes say; as one line each says
+      if (declared !== undefined) shown = (whole.has(file) || exported.has(`${file} ${declared}`)) && !/Fields$|^(Cell|Process)Event$/.test(declared); // as their classes say; as one line each says
       const name = declared ?? /^    (?:static |readonly |get |set |async )*(\w+)[?<:(]/.exec(line)?.[1];
       const said = before.trimEnd().endsWith("*/") || name === last || ["constructor", "name"].includes(name); // overloads share their words
       if (name !== undefined && shown && !said) bare.push(`${file}: ${line.trim()}`);
