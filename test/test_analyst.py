@@ -8,8 +8,10 @@ import base64
 import io
 import json
 import os
+import pty
 import re
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
@@ -18,7 +20,7 @@ import nbclient
 import nbformat
 import odd_files as odd
 import pytest
-from daemon import ROOT
+from daemon import BIN, ROOT
 from PIL import Image
 from test_agent import cli, code, scripted
 
@@ -244,6 +246,35 @@ def test_a_run_that_is_set_back_keeps_its_tables(daemon, tmp_path):
     answer = analyst(daemon, tmp_path, turns, tmp_path / "n.csv", "Sum?", "--then", "Still?", "--notebook", tmp_path / "out.ipynb")
     assert answer["earlier"][0]["rewinds"] >= 1
     assert "nothing" not in (tmp_path / "out.ipynb").read_text()  # what was set back is not done again
+
+
+def test_somebody_at_a_terminal_asks_more(daemon, tmp_path):
+    (tmp_path / "n.csv").write_text("n\n1\n2\n")
+    turns = [code("x = int(n.n.sum())\nprint('x', x)"), {"say": "FINAL ANSWER: three"}, code("print('still', x)"), {"say": "FINAL ANSWER: kept", "expect": ["still 3"]}]
+    ours, theirs = pty.openpty()
+    with scripted(tmp_path, turns) as url:
+        process = subprocess.Popen([BIN, "analyst", tmp_path / "n.csv", "Sum?", "--model", "openai:scripted", "--base-url", url],
+                                   env=daemon.env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, text=True)
+        os.close(theirs)
+        shown = ""
+        for answer in (b"Is it kept?\n", b"\n"):
+            while not shown.endswith("nothing to end: "):
+                shown += os.read(ours, 4096).decode(errors="replace")
+            shown += "\n"
+            os.write(ours, answer)
+        drain = threading.Thread(target=lambda: list(iter(lambda: read_or_nothing(ours), b"")))
+        drain.start()
+        assert process.stdout and process.stdout.read() == "three\nkept\n" and process.wait(timeout=60) == 0
+        drain.join()
+    os.close(ours)
+    assert "n: n.csv, 2 rows, 1 columns" in shown, shown
+
+
+def read_or_nothing(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # nobody is at the other end any more
+        return b""
 
 
 def test_a_kept_session_goes_on(daemon, tmp_path):

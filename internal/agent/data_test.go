@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -204,4 +206,80 @@ func TestOutputsAreBounded(t *testing.T) {
 	if size > maxOutputs || !o.list[len(o.list)-1].Lost {
 		t.Errorf("%d bytes are kept, and the end says %+v", size, o.list[len(o.list)-1])
 	}
+}
+
+// A run with data that is cut after any entry of its transcript goes on, and its
+// files are loaded once.
+func TestALoadIsNotRepeatedAfterACrash(t *testing.T) {
+	files := []string{"sales.csv"}
+	fresh := func(turns ...scripted.Turn) *desk {
+		d := newDesk(turns...)
+		d.loads(files, sales)
+		d.knows["one"] = []api.Event{printed("1\n"), ok()}
+		return d
+	}
+	turns := []scripted.Turn{{Say: fence("one")}, {Say: "FINAL ANSWER: done"}}
+	dir := t.TempDir()
+	s := fresh(turns...).service(t, dir)
+	first, _ := follow(t, s, api.AgentRequest{Data: files})
+	s.Close()
+	raw, err := os.ReadFile(filepath.Join(dir, first.ID, transcriptName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(string(raw), "\n"), "\n")
+	for n := 1; n < len(lines); n++ {
+		replies, past := 0, map[string]bool{}
+		for _, l := range lines[:n] {
+			var e api.AgentEvent
+			if err := json.Unmarshal([]byte(l), &e); err != nil {
+				t.Fatal(err)
+			}
+			switch e.Type {
+			case api.AgentEventReply:
+				replies++
+			case api.AgentEventCell:
+				past[e.Cell.ExecutionID] = true
+			case api.AgentEventSandbox: // it had begun when the crash came
+				past[first.ID+"-load"] = true
+			}
+		}
+		d := fresh(turns[replies:]...)
+		d.made[first.ID], d.contexts[first.ID] = "sb-1", true
+		for id := range past {
+			d.ran[id]++
+			d.past[id] = d.knows[map[bool]string{true: loadCell(files), false: "one"}[strings.HasSuffix(id, "-load")]]
+		}
+		crashed := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(crashed, first.ID), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(crashed, first.ID, transcriptName), []byte(strings.Join(lines[:n], "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := d.service(t, crashed)
+		if err := s.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		run, events := wait(t, s, first.ID)
+		if run.Reason != api.AgentAnswered || *run.Answer != "done" {
+			t.Errorf("cut after entry %d: %+v", n, run)
+		}
+		if d.ran[first.ID+"-load"] != 1 {
+			t.Errorf("cut after entry %d: the files were loaded %d times", n, d.ran[first.ID+"-load"])
+		}
+		if !strings.Contains(promptOf(events), "`sales`: DataFrame of sales.csv") {
+			t.Errorf("cut after entry %d: the prompt does not name the table", n)
+		}
+		s.Close()
+	}
+}
+
+func promptOf(events []api.AgentEvent) string {
+	for _, e := range events {
+		if e.Type == api.AgentEventPrompt {
+			return e.Text
+		}
+	}
+	return ""
 }
