@@ -253,7 +253,12 @@ func (p *agentProgress) show(e api.AgentEvent) {
 // to. The run waits by itself: it may be decided elsewhere meanwhile.
 func (p *agentProgress) ask(client *pandastack.Client, w api.Approval) {
 	a := p.a
-	p.say("%s(%s) waits for approval: %s", plain(w.Tool), clip(plain(string(w.Arguments)), 1000), plain(w.Rule))
+	const most = 1000
+	arguments := plain(string(w.Arguments))
+	p.say("%s(%s) waits for approval: %s", plain(w.Tool), clip(arguments, most), plain(w.Rule))
+	if len([]rune(arguments)) > most {
+		p.say("  there is more of its arguments, %s in all: pandastack approval ls --json --agent %s", size(int64(len(w.Arguments))), w.AgentID)
+	}
 	for _, advice := range w.Advice {
 		p.say("  line %d of the cell: %s: %s", advice.Line, plain(advice.Kind), plain(advice.What))
 	}

@@ -58,7 +58,7 @@ func (c *approvalLsCmd) Run(a *app) error {
 		if p.Status == api.ApprovalPending {
 			until = "expires in " + time.Until(p.ExpiresAt).Round(time.Second).String()
 		}
-		return []string{p.ID, p.SandboxID, p.Tool, argumentsOf(p), until, p.Rule}
+		return []string{p.ID, p.SandboxID, plain(p.Tool), argumentsOf(p), until, plain(p.Rule)}
 	})
 }
 
@@ -69,10 +69,10 @@ func argumentsOf(p api.Approval) string {
 	if err != nil {
 		return ""
 	}
-	if r := []rune(string(raw)); len(r) > most {
-		return string(r[:most]) + "…"
+	if r := []rune(plain(string(raw))); len(r) > most {
+		return fmt.Sprintf("%s… (%s)", string(r[:most]), size(int64(len(raw))))
 	}
-	return string(raw)
+	return plain(string(raw))
 }
 
 type approvalApproveCmd struct {
@@ -101,6 +101,6 @@ func (a *app) decide(id string, approve bool, reason string) error {
 	if a.flags.JSON {
 		return a.json(p)
 	}
-	a.say("%s %s: %s", p.Status, p.Tool, argumentsOf(p))
+	a.say("%s %s: %s", p.Status, plain(p.Tool), argumentsOf(p))
 	return nil
 }

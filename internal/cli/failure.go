@@ -116,9 +116,9 @@ func (a *app) report(err error) int {
 		fmt.Fprintln(a.Err, string(raw))
 		return code
 	}
-	fmt.Fprintln(a.Err, "pandastack:", body.Message)
+	fmt.Fprintln(a.Err, "pandastack:", text(body.Message)) // which names files and more of sandboxes
 	if body.Hint != "" {
-		fmt.Fprintln(a.Err, "  "+body.Hint)
+		fmt.Fprintln(a.Err, "  "+text(body.Hint))
 	}
 	return code
 }

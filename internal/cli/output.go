@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -161,12 +162,19 @@ func size(n int64) string {
 }
 
 // plain takes control characters out of what a sandbox or template says, so
-// that it cannot drive the terminal.
+// that it cannot drive the terminal, and those that show a text in another order
+// or not at all, so that it is what it looks like.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) || invisible(r) {
 			return -1
 		}
 		return r
 	}, s)
+}
+
+// invisible are characters without a shape; joiners have their use in scripts and
+// in emoji.
+func invisible(r rune) bool {
+	return r == 0x200b || r >= 0x2060 && r <= 0x2064 || r == 0xfeff || r >= 0xe0000 && r <= 0xe007f
 }
