@@ -450,3 +450,38 @@ func TestASandboxThatLiesOfItself(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(prompt), err)
 	}
 }
+
+// Transcripts are kept for a time, also by a daemon that is never started anew.
+func TestOldRunsGoWhileTheDaemonLives(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: 1"}, scripted.Turn{Say: "FINAL ANSWER: 2"}, scripted.Turn{Say: "FINAL ANSWER: 3"})
+	s := d.service(t, t.TempDir())
+	run := func(days time.Duration) string {
+		d.mu.Lock()
+		d.thought += days * 24 * time.Hour
+		d.mu.Unlock()
+		run, err := s.Start(t.Context(), "me", api.AgentRequest{Task: "t"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range must(s.Events(t.Context(), "me", run.ID, 0, true)) {
+		}
+		return run.ID
+	}
+	old, young, last := run(0), run(20), run(20)
+	s.work.Wait()
+	if _, err := s.Get(t.Context(), "me", old); !errors.Is(err, fault.NotFound) {
+		t.Errorf("a run that ended 40 days ago: %v", err)
+	}
+	for _, id := range []string{young, last} {
+		if _, err := s.Get(t.Context(), "me", id); err != nil {
+			t.Errorf("one that is to be kept: %v", err)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -85,6 +85,7 @@ type Config struct {
 
 const (
 	maxTask   = 1 << 20
+	sweepEach = time.Hour // for runs that are kept no longer
 	maxFiles  = 64
 	filesName = "files.json"
 
@@ -104,6 +105,7 @@ type Service struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 	ended bool
+	swept time.Time // when old runs were looked for last
 }
 
 // live is a run that is worked on.
@@ -334,6 +336,7 @@ func (s *Service) begin(r *runner, goesOn bool) error {
 		delete(s.live, r.state.run.ID)
 		s.mu.Unlock()
 		r.hub.end()
+		s.sweep()
 	}()
 	return nil
 }
@@ -357,6 +360,31 @@ func (s *Service) Resume() error {
 		err = errors.Join(err, s.resume(id))
 	}
 	return err
+}
+
+// sweep removes what is left of runs that ended long ago, where that was not
+// looked for lately: a daemon lives longer than they are kept.
+func (s *Service) sweep() {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	due := now.Sub(s.swept) >= sweepEach
+	if due {
+		s.swept = now
+	}
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	ids, err := s.ids()
+	for _, id := range ids {
+		last, lerr := lastEntry(s.dir(id)) // of a run that goes on, or cannot be read, it is none that ends
+		if lerr == nil && last.Type == api.AgentEventEnded && now.Sub(last.Time) > s.cfg.KeepFor {
+			err = errors.Join(err, os.RemoveAll(s.dir(id)))
+		}
+	}
+	if err != nil {
+		s.cfg.Logger.Error("old runs of agents are not removed", "error", err)
+	}
 }
 
 func (s *Service) resume(id string) error {
