@@ -31,13 +31,15 @@ class AsyncAnswer:
 class AsyncAnalyst:
     """Answers questions about files of data: a model writes Python, which runs in one sandbox, where each file is loaded once.
 
-        async with AsyncAnalyst("sales.csv", model="openai:gpt-4o") as analyst:
-            answer = await analyst.ask("Plot revenue by month; which month is the peak?")
-            print(answer.text)
-            await analyst.ask("And without returns?")
+        analyst = AsyncAnalyst("sales.csv", model="openai:gpt-4o")
+        answer = await analyst.ask("Plot revenue by month; which month is the peak?")
+        print(answer.text)
+        await analyst.ask("And without returns?")
+        await analyst.close()
 
     CSV, TSV, Excel, Parquet, JSON and SQLite, of any size that its disk holds; how a file is written is found out, and stands
-    in `tables`. The sandbox is made by the first question, and ends with `close`.
+    in `tables`. The sandbox is made by the first question, and ends with `close`, or with
+    the ``with`` block that it is used in.
 
     Args:
         files: paths of files here.
@@ -84,7 +86,7 @@ class AsyncAnalyst:
         self._last: Optional[AsyncAgentRun] = None  # that the next question follows
         self._ttl = ttl_seconds
         self._made = False
-        self._server = {"api_url": api_url, "api_key": api_key}
+        self._server: Dict[str, Any] = {"api_url": api_url, "api_key": api_key}
         self._new: Dict[str, Any] = {"template": template, "cpu": cpu, "memory_mb": memory_mb, "disk_mb": disk_mb}
         self._agent = AsyncAgent(
             model,

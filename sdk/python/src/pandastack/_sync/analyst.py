@@ -32,13 +32,15 @@ class Answer:
 class Analyst:
     """Answers questions about files of data: a model writes Python, which runs in one sandbox, where each file is loaded once.
 
-        with Analyst("sales.csv", model="openai:gpt-4o") as analyst:
-            answer = analyst.ask("Plot revenue by month; which month is the peak?")
-            print(answer.text)
-            analyst.ask("And without returns?")
+        analyst = Analyst("sales.csv", model="openai:gpt-4o")
+        answer = analyst.ask("Plot revenue by month; which month is the peak?")
+        print(answer.text)
+        analyst.ask("And without returns?")
+        analyst.close()
 
     CSV, TSV, Excel, Parquet, JSON and SQLite, of any size that its disk holds; how a file is written is found out, and stands
-    in `tables`. The sandbox is made by the first question, and ends with `close`.
+    in `tables`. The sandbox is made by the first question, and ends with `close`, or with
+    the ``with`` block that it is used in.
 
     Args:
         files: paths of files here.
@@ -85,7 +87,7 @@ class Analyst:
         self._last: Optional[AgentRun] = None  # that the next question follows
         self._ttl = ttl_seconds
         self._made = False
-        self._server = {"api_url": api_url, "api_key": api_key}
+        self._server: Dict[str, Any] = {"api_url": api_url, "api_key": api_key}
         self._new: Dict[str, Any] = {"template": template, "cpu": cpu, "memory_mb": memory_mb, "disk_mb": disk_mb}
         self._agent = Agent(
             model,
