@@ -14,11 +14,12 @@ import (
 // What one answer holds at most. Of longer text the beginning and, which says
 // more, the end is kept.
 const (
-	maxText   = 30_000 // characters of a cell's or a command's output
-	headShare = 5      // one part in so many is the beginning
-	maxValue  = 10_000 // characters of one result
-	maxImages = 8      // in one answer; more are resources alone
-	maxImage  = 4 << 20
+	maxText    = 30_000 // characters of a cell's or a command's output
+	headShare  = 5      // one part in so many is the beginning
+	maxValue   = 10_000 // characters of one result
+	maxResults = 100    // in one answer, and the value of the last expression
+	maxImages  = 8      // in one answer; more are resources alone
+	maxImage   = 4 << 20
 )
 
 // clip shortens a text to n bytes and keeps its beginning.

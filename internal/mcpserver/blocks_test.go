@@ -1,9 +1,14 @@
 package mcpserver
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/pandastack/pandastack/api"
 )
 
 // A flood is held in bounded memory; its beginning and its end stay, and what
@@ -63,5 +68,44 @@ func TestIsText(t *testing.T) {
 		if got := isText(words); got != want {
 			t.Errorf("isText(%q) is %v", words, got)
 		}
+	}
+}
+
+// Code shows as many results as it likes, for as long as an hour.
+func TestAnAnswerHasSoManyResults(t *testing.T) {
+	c := &cell{session: New(nil, Options{}), end: &api.Execution{End: api.EndOK}}
+	for i := range 10_000 {
+		c.take(api.Event{Type: api.EventResult, Data: api.Bundle{"text/plain": strings.Repeat("x", maxValue)}, IsLastExpression: i == 9_999})
+	}
+	blocks := c.blocks()
+	if n := len(blocks); n != maxResults+2 {
+		t.Errorf("%d blocks", n)
+	}
+	if last := blocks[len(blocks)-1].(*mcp.TextContent).Text; !strings.Contains(last, "10000 results") {
+		t.Error(last)
+	}
+}
+
+// What sessions of one key keep to be fetched is bounded, all together.
+func TestShelvesOfAKeyAreBounded(t *testing.T) {
+	all := new(stock)
+	data := make([]byte, 8<<20)
+	var sessions []*Session
+	for i := range 20 {
+		s := New(nil, Options{stock: all})
+		sessions = append(sessions, s)
+		for j := range 4 {
+			s.shelve(resultURI("sb", fmt.Sprint(i), fmt.Sprint(j)), "image/png", data)
+		}
+	}
+	if all.bytes > stockBytes || all.bytes < stockBytes/2 {
+		t.Errorf("%d bytes are kept", all.bytes)
+	}
+	for _, s := range sessions {
+		_ = s.Close(t.Context())
+		s.shelve("late", "image/png", data)
+	}
+	if all.bytes != 0 {
+		t.Errorf("%d bytes are kept of sessions that have ended", all.bytes)
 	}
 }

@@ -63,7 +63,9 @@ type cell struct {
 	stream   string // that the last text was of
 	content  []mcp.Content
 	images   int
-	shown    int // results that have got a name
+	shown    int  // results that have got a name
+	results  int  // that came
+	valued   bool // the value of the last expression was among them
 	end      *api.Execution
 }
 
@@ -128,6 +130,10 @@ var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 // result makes a block of a result: a picture where there is one, otherwise
 // its text. Pictures and tables are resources, too.
 func (c *cell) result(e api.Event) {
+	if c.results++; c.results > maxResults && (!e.IsLastExpression || c.valued) {
+		return // code shows as much as it likes
+	}
+	c.valued = c.valued || e.IsLastExpression
 	c.flush()
 	for _, mime := range pictures {
 		raw, ok := e.Data[mime]
@@ -205,6 +211,9 @@ func (c *cell) blocks() []mcp.Content {
 	}
 	if x.OutputPath != "" {
 		notes = append(notes, "the whole output is in "+x.OutputPath+" of the sandbox")
+	}
+	if n := c.results - maxResults; n > 1 || n == 1 && !c.valued {
+		notes = append(notes, fmt.Sprintf("there were %d results, of which the first %d are here", c.results, maxResults))
 	}
 	if x.ResultsDropped > 0 {
 		notes = append(notes, fmt.Sprintf("%d results were left out", x.ResultsDropped))

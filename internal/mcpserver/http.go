@@ -45,6 +45,7 @@ type Handler struct {
 
 	mu       sync.Mutex
 	sessions map[string]*tracked
+	stocks   map[string]*stock // by key, of those that have sessions
 }
 
 // tracked is a session, and the requests that are made in it.
@@ -68,7 +69,7 @@ func NewHandler(o HTTPOptions) *Handler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.versions = withSessions()
-	h := &Handler{opts: o, sessions: map[string]*tracked{}}
+	h := &Handler{opts: o, sessions: map[string]*tracked{}, stocks: map[string]*stock{}}
 	h.life, h.end = context.WithCancel(context.Background())
 	replay := mcp.NewMemoryEventStore(nil)
 	replay.SetMaxBytes(replayBytes)
@@ -154,9 +155,14 @@ func (h *Handler) begin(r *http.Request) *tracked {
 	if err != nil {
 		panic(err) // both are given
 	}
-	t := &tracked{Session: New(client, o), id: o.id, key: user(bearer(r)), refs: 1}
+	key := user(bearer(r))
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.stocks[key] == nil {
+		h.stocks[key] = new(stock)
+	}
+	o.stock = h.stocks[key]
+	t := &tracked{Session: New(client, o), id: o.id, key: key, refs: 1}
 	h.sessions[t.id] = t
 	return t
 }
@@ -193,6 +199,9 @@ func (h *Handler) drop(t *tracked, asked bool) {
 	gone := (asked || t.refs == 0) && h.sessions[t.id] == t
 	if gone {
 		delete(h.sessions, t.id)
+		if h.of(t.key) == 0 {
+			delete(h.stocks, t.key)
+		}
 		if t.silent != nil {
 			t.silent.Stop()
 		}
@@ -209,9 +218,14 @@ func (h *Handler) drop(t *tracked, asked bool) {
 	}
 }
 
-func (h *Handler) count(key string) (n int) {
+func (h *Handler) count(key string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.of(key)
+}
+
+// of is how many sessions a key has. The lock is held.
+func (h *Handler) of(key string) (n int) {
 	for _, t := range h.sessions {
 		if t.key == key {
 			n++

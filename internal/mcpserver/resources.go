@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +19,7 @@ import (
 const (
 	shelfItems = 100
 	shelfBytes = 32 << 20
+	stockBytes = 256 << 20 // of all sessions of a key
 )
 
 const (
@@ -54,6 +56,28 @@ type shelf struct {
 	bytes int
 }
 
+// stock counts the bytes on the shelves of several sessions.
+type stock struct {
+	mu    sync.Mutex
+	bytes int
+}
+
+// add counts bytes that come, or go, and tells whether there is no room for more.
+func (k *stock) add(n int) (full bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.bytes += n
+	return k.bytes > stockBytes
+}
+
+// clear takes everything from the shelf of a session that has ended.
+func (s *Session) clear() {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.opts.stock.add(-s.store.bytes)
+	s.store.order, s.store.items, s.store.bytes = nil, nil, 0
+}
+
 // shelve keeps a result, lists it as a resource, and gives its URI. The oldest
 // make room.
 func (s *Session) shelve(uri, mime string, data []byte) string {
@@ -65,23 +89,32 @@ func (s *Session) shelve(uri, mime string, data []byte) string {
 	}
 	size := func(c mcp.ResourceContents) int { return len(c.Text) + len(c.Blob) }
 	s.store.mu.Lock()
+	if s.life.Err() != nil {
+		s.store.mu.Unlock()
+		return uri // nobody will ask for it
+	}
 	if s.store.items == nil {
 		s.store.items = map[string]mcp.ResourceContents{}
 	}
 	s.store.order = append(s.store.order, uri)
 	s.store.items[uri] = item
 	s.store.bytes += size(item)
+	full := s.opts.stock.add(size(item))
 	var gone []string
-	for len(s.store.order) > 1 && (len(s.store.order) > shelfItems || s.store.bytes > shelfBytes) {
+	for len(s.store.order) > 0 && (len(s.store.order) > shelfItems || s.store.bytes > shelfBytes || full) {
 		oldest := s.store.order[0]
 		gone = append(gone, oldest)
 		s.store.order = s.store.order[1:]
 		s.store.bytes -= size(s.store.items[oldest])
+		full = s.opts.stock.add(-size(s.store.items[oldest]))
 		delete(s.store.items, oldest)
 	}
 	s.store.mu.Unlock()
 	if len(gone) > 0 {
 		s.server.RemoveResources(gone...)
+	}
+	if slices.Contains(gone, uri) {
+		return uri // reading it says that it is not there
 	}
 	s.server.AddResource(&mcp.Resource{URI: uri, Name: strings.TrimPrefix(path.Ext(uri), ".") + " of cell " + path.Base(path.Dir(uri)), MIMEType: mime, Size: int64(len(data))}, s.readResult)
 	return uri

@@ -47,6 +47,7 @@ type Options struct {
 
 	versions []string // of the protocol; nil for all
 	id       string   // of the session over HTTP
+	stock    *stock   // of all sessions of its key; nil for one of its own
 }
 
 // Session is one client's conversation. It keeps a sandbox from call to call.
@@ -79,6 +80,9 @@ func New(client *pandastack.Client, o Options) *Session {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Session{client: client, opts: o, current: o.Sandbox, own: map[string]bool{}, turns: turns{of: map[string]chan struct{}{}}}
+	if s.opts.stock == nil {
+		s.opts.stock = new(stock)
+	}
 	s.life, s.end = context.WithCancel(context.Background())
 	so := &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}, SchemaCache: schemas, SupportedProtocolVersions: o.versions}
 	if o.id != "" {
@@ -108,6 +112,7 @@ func (s *Session) Close(ctx context.Context) error {
 	own := s.own
 	s.own = map[string]bool{}
 	s.mu.Unlock()
+	s.clear()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	var failed []error
