@@ -538,12 +538,13 @@ def test_a_run_is_replayed(daemon, tmp_path):
     data.write_text(SALES)
     turns = [{"say": say, "code": cell, "expect": expect} for say, cell, expect in SCENES]
     turns.append(code("import matplotlib.pyplot as plt\nplt.plot(list(totals.values()))\nplt.show()\nobject()"))
+    turns.append(code("for i in range(60_000):\n    print(i, 'x' * 999)"))
     run = agent(daemon, tmp_path, [*turns, DONE], "--file", data)
     answered(run)
     again = cli(daemon, "agent", "replay", run.info["id"])
-    assert again.returncode == 0 and "5 of 5 cells show the same" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and "6 of 6 cells show the same" in again.stdout, again.stdout + again.stderr
     told = json.loads(cli(daemon, "--json", "agent", "replay", run.info["id"]).stdout)
-    assert told["same"] and told["run"]["replay_of"] == run.info["id"] and told["run"]["answer"] == "done" and [c["turn"] for c in told["cells"]] == [1, 2, 3, 4, 5]
+    assert told["same"] and told["run"]["replay_of"] == run.info["id"] and told["run"]["answer"] == "done" and [c["turn"] for c in told["cells"]] == [1, 2, 3, 4, 5, 6]
     chance = agent(daemon, tmp_path, [code("print('always')\nprint('by chance', os.urandom(4).hex())"), DONE])
     differs = cli(daemon, "agent", "replay", chance.info["id"])
     assert differs.returncode == 1 and "turn 1, cell 1: differs" in differs.stdout and "  always" in differs.stdout and "- by chance" in differs.stdout and "+ by chance" in differs.stdout

@@ -234,9 +234,9 @@ func (w *watched) outcome(index, of int, deadline time.Duration, budget int) (o 
 		trace = "[error]\n" + *x.Error
 	}
 	// The traceback comes first in having room: it is what is needed next.
-	trace, _ = fit(trace, max(budget/2, 100), "")
+	trace, _ = fit(trace, max(budget/2, 100), "", 0)
 	room := max(budget-llm.Guess(trace)-llm.Guess(words), 50)
-	body, o.Cut = fit(body, room, o.OutputPath)
+	body, o.Cut = fit(body, room, o.OutputPath, w.dropped)
 	o.Cut = o.Cut || w.dropped > 0 || x.Truncated
 	parts := []string{header(index, of, x, w.answer)}
 	for _, p := range []string{body, trace, words} {
@@ -313,8 +313,13 @@ func refused(index, of int, words string) api.AgentOutcome {
 	return api.AgentOutcome{Index: index, End: "refused", StateSurvived: true, Text: name + ": not run. " + words, Digest: digest(words)}
 }
 
-// fit cuts the middle out of a text that has more tokens than it may.
-func fit(text string, tokens int, path string) (string, bool) {
+// marks say in a text what it lacks.
+var marks = regexp.MustCompile(`\n?\[… \d+ bytes (left out|of \w+ lost on the way) …\]\n`)
+
+// fit cuts the middle out of a text that has more tokens than it may. lacks is
+// how many bytes were left out of it before, where its marks say so: they are
+// counted with what is cut.
+func fit(text string, tokens int, path string, lacks int64) (string, bool) {
 	total := llm.Guess(text)
 	if total <= tokens {
 		return text, false
@@ -330,12 +335,20 @@ func fit(text string, tokens int, path string) (string, bool) {
 		if path != "" {
 			where = "; all of it is in " + path
 		}
-		out := fmt.Sprintf("%s\n[… %d bytes left out%s …]\n%s", strings.TrimRight(text[:head], "\n"), tail-head, where, strings.TrimLeft(text[tail:], "\n"))
+		out := fmt.Sprintf("%s\n[… %d bytes left out%s …]\n%s", strings.TrimRight(text[:head], "\n"), leftOut(text[head:tail], lacks), where, strings.TrimLeft(text[tail:], "\n"))
 		if keep < 40 || llm.Guess(out) <= tokens+40 {
 			return out, true
 		}
 		keep = keep * 9 / 10
 	}
+}
+
+func leftOut(cut string, lacks int64) int64 {
+	n := int64(len(cut)) + lacks
+	for _, mark := range marks.FindAllString(cut, -1) {
+		n -= int64(len(mark))
+	}
+	return n
 }
 
 const repeatsShown = 3
@@ -366,10 +379,10 @@ func short(s string, n int) string {
 	return s[:cutAt(s, n)] + "…"
 }
 
-var changing = regexp.MustCompile(`0x[0-9a-f]{6,}|\d+\.\d+ ?(s|ms|µs|seconds)\b|Cell In\[\d+\]`)
+var changing = regexp.MustCompile(`0x[0-9a-f]{6,}|\d+\.\d+ ?(s|ms|µs|seconds)\b|Cell In\[\d+\]|\[… \d+ bytes`)
 
-// digest is the same for what is the same but for addresses, times and the
-// number of the cell.
+// digest is the same for what is the same but for addresses, times, the number of
+// the cell, and how much of long output was left out, which hangs on how it came.
 func digest(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {

@@ -290,7 +290,7 @@ func (s *state) view(limit int) []said {
 			continue
 		}
 		before := m.tokens()
-		m.text, _ = fit(m.text, 60, "")
+		m.text, _ = fit(m.text, 60, "", 0)
 		m.text += "\n[shortened: this was long ago]"
 		if len(m.figures) > 0 {
 			m.text += "\n[its figures are no longer shown]"
