@@ -47,7 +47,7 @@ class Analyst:
         follows: the id of an analyst's run, whose sandbox is still there: go on after it. Without files.
         model, base_url, model_key, dialect, vision, instructions, limits, price: as for `Agent`; ``cell_seconds`` is 120
             unless `limits` says otherwise.
-        template, cpu, memory_mb, disk_mb: of the sandbox. A CSV of more than an eighth of its memory stays on disk.
+        template, cpu, memory_mb, disk_mb: of the sandbox. A CSV of more than a sixteenth of its memory stays on disk.
         ttl_seconds: that the sandbox lives after a question.
         api_url, api_key: as for `Sandbox.create`.
 
