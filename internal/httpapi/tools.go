@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -67,8 +68,12 @@ func (s *Server) checkTools(r *http.Request, t *api.Tools) error {
 }
 
 func (s *Server) callable(u string) bool {
+	plain, err := url.PathUnescape(u)
+	if err != nil || strings.Contains(plain, "..") { // which leads above, however it is written
+		return false
+	}
 	for _, prefix := range s.ToolURLs {
-		if u == prefix || strings.HasPrefix(u, strings.TrimRight(prefix, "/")+"/") && !strings.Contains(u, "..") {
+		if u == prefix || strings.HasPrefix(u, strings.TrimRight(prefix, "/")+"/") {
 			return true
 		}
 	}

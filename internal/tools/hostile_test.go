@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -245,5 +246,34 @@ func TestLargeArgumentsThatFitAreTaken(t *testing.T) {
 	}
 	if _, err := checkArguments(&tool, json.RawMessage(`{"rows":[{"id":1,"in":{"id":"x"}}]}`)); err == nil {
 		t.Error("what does not fit is taken")
+	}
+}
+
+// The path that is called is that of the operation, with the server's key: code
+// must not get to another one, at servers that undo %2F before they look.
+func TestArgumentsLeadToNoOtherPath(t *testing.T) {
+	var got []string
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.RequestURI) }))
+	defer service.Close()
+	base, err := url.Parse(service.URL + "/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := hostile(t, api.ToolPolicy{})
+	r := &route{service: w.Service, base: base, method: http.MethodGet, path: "/customers/{id}", params: []parameter{{Name: "id", In: "path"}}}
+	for _, id := range []string{"", ".", "..", "../admin", "a/../../admin", `..\admin`, "a/.."} {
+		arguments, _ := json.Marshal(map[string]string{"id": id})
+		if _, err := r.do(t.Context(), Call{Arguments: arguments}); err == nil || asError(err).Kind != KindInvalid {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if len(got) > 0 {
+		t.Errorf("called: %q", got)
+	}
+	for _, id := range []string{"7", "a/b", "a..b", "..."} {
+		arguments, _ := json.Marshal(map[string]string{"id": id})
+		if _, err := r.do(t.Context(), Call{Arguments: arguments}); err != nil {
+			t.Errorf("%q: %v", id, err)
+		}
 	}
 }

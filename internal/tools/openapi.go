@@ -459,7 +459,7 @@ func (r *route) do(ctx context.Context, c Call) (json.RawMessage, error) {
 		switch p.In {
 		case "path":
 			text := plainText(raw)
-			if text == "" || text == "." || text == ".." {
+			if text == "" || text == "." || leadsUp(text) {
 				return nil, failed(KindInvalid, "%s cannot be part of a path: %q", p.Name, text)
 			}
 			target = strings.ReplaceAll(target, "{"+p.Name+"}", url.PathEscape(text))
@@ -506,6 +506,12 @@ func (r *route) do(ctx context.Context, c Call) (json.RawMessage, error) {
 		req.Header.Set("Accept", "application/json, text/*;q=0.5")
 	}
 	return r.service.exchange(req, hidden)
+}
+
+// leadsUp tells whether a part of a path would lead out of its place at a server
+// that undoes its quoting early.
+func leadsUp(text string) bool {
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return r == '/' || r == '\\' }), "..")
 }
 
 // encode writes the body of a request.
