@@ -130,7 +130,9 @@ def outputs(notebook: Any) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
     for cell in notebook.cells:
         for o in cell.get("outputs", []):
-            if o.output_type == "stream":
+            if o.output_type == "stream" and out and out[-1][0] == o.name:
+                out[-1] = (o.name, out[-1][1] + o.text)  # Jupyter cuts streams where time does
+            elif o.output_type == "stream":
                 out.append((o.name, o.text))
             elif o.output_type == "error":
                 out.append(("error", o.ename))
@@ -219,7 +221,7 @@ def test_questions_that_follow_find_what_was_there(daemon, tmp_path):
     before = outputs(nbformat.read(tmp_path / "out.ipynb", as_version=4))
     again = outputs(run_again(tmp_path, "out.ipynb"))
     same([o for o in before if o[0] != "value"], [o for o in again if o[0] != "value"])
-    assert ("stdout", "sum 4400\n") in again and ("error", "AttributeError") in again
+    assert any(kind == "stdout" and "sum 4400\n" in text for kind, text in again) and ("error", "AttributeError") in again
     page = (tmp_path / "out.html").read_text()
     assert "<table>" in page and "&lt;b&gt;in all" in page and page.count("data:image/png") == 1 and "<script" not in page and "http" not in page.replace('http-equiv', '')
     with pytest.raises(pandastack.NotFoundError):
@@ -444,7 +446,8 @@ def test_the_report_is_a_page(daemon, tmp_path, sandbox):
     shot = sandbox.filesystem.read("/workspace/page.png")
     image = Image.open(io.BytesIO(shot)).convert("RGB")
     assert image.size == (900, 1400)
-    blue = sum(r < 80 and 90 < g < 150 and b > 150 for r, g, b in image.getdata())
+    data = image.tobytes()
+    blue = sum(r < 80 and 90 < g < 150 and b > 150 for r, g, b in zip(data[::3], data[1::3], data[2::3], strict=True))
     assert blue > 20_000, "the bars are not there"
     if keep := os.environ.get("PANDASTACK_KEEP_PAGE"):
         Path(keep).write_bytes(shot)
