@@ -479,6 +479,52 @@ func TestOldRunsGoWhileTheDaemonLives(t *testing.T) {
 	}
 }
 
+// What the runs of one workspace leave on disk is bounded: the oldest go, and only its own.
+func TestTheOldestRunsOfAWorkspaceGoWhenTheyTakeTooMuch(t *testing.T) {
+	d := newDesk(slices.Repeat([]scripted.Turn{{Say: "FINAL ANSWER: 1"}}, 5)...)
+	dir := t.TempDir()
+	s := d.service(t, dir)
+	s.cfg.MostKept = 3 << 20
+	run := func(owner string) string {
+		d.mu.Lock()
+		d.thought += time.Minute
+		d.mu.Unlock()
+		run, err := s.Start(t.Context(), owner, api.AgentRequest{Task: "t", Files: []api.AgentFile{{Path: "big", Content: make([]byte, 1<<20)}}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range must(s.Events(t.Context(), owner, run.ID, 0, true)) {
+		}
+		s.work.Wait()
+		return run.ID
+	}
+	others := run("you")
+	ids := []string{run("me"), run("me"), run("me"), run("me")}
+	held := func(s *Service) (got []bool) {
+		for _, id := range ids {
+			_, err := s.Get(t.Context(), "me", id)
+			got = append(got, err == nil)
+		}
+		return got
+	}
+	if got := held(s); got[0] || !got[3] || folderSize(dir) > 4<<20+1<<19 {
+		t.Errorf("kept %v, %d bytes", got, folderSize(dir))
+	}
+	if _, err := s.Get(t.Context(), "you", others); err != nil {
+		t.Errorf("another workspace's run: %v", err)
+	}
+	// One that is larger than all may be stays as long as it is the newest, also for the next daemon.
+	s.Close()
+	s = d.service(t, dir)
+	s.cfg.MostKept = 1
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if got := held(s); got[0] || got[1] || got[2] || !got[3] {
+		t.Errorf("the next daemon keeps %v", got)
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

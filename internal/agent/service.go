@@ -81,11 +81,11 @@ type Config struct {
 	MostRuns  int           // of a workspace at once; default 32
 	MostHeld  int64         // bytes of memory that all runs together may hold; default 512 MB
 	KeepFor   time.Duration // transcripts of runs that ended; default 30 days
+	MostKept  int64         // bytes of disk that the runs of a workspace that ended may take; default 4 GiB
 }
 
 const (
 	maxTask   = 1 << 20
-	sweepEach = time.Hour // for runs that are kept no longer
 	maxFiles  = 64
 	filesName = "files.json"
 
@@ -99,13 +99,13 @@ type Service struct {
 	cfg    Config
 	redact *redactor
 
-	mu    sync.Mutex
-	live  map[string]*live
-	work  sync.WaitGroup
-	ctx   context.Context
-	stop  context.CancelCauseFunc
-	ended bool
-	swept time.Time // when old runs were looked for last
+	mu     sync.Mutex
+	live   map[string]*live
+	work   sync.WaitGroup
+	ctx    context.Context
+	stop   context.CancelCauseFunc
+	ended  bool
+	former map[string]formerRun // runs that have ended and are kept
 }
 
 // live is a run that is worked on.
@@ -146,7 +146,10 @@ func New(cfg Config) *Service {
 	if cfg.KeepFor == 0 {
 		cfg.KeepFor = 30 * 24 * time.Hour
 	}
-	s := &Service{cfg: cfg, live: map[string]*live{}, redact: new(redactor).with(cfg.Secrets...)}
+	if cfg.MostKept == 0 {
+		cfg.MostKept = 4 << 30
+	}
+	s := &Service{cfg: cfg, live: map[string]*live{}, former: map[string]formerRun{}, redact: new(redactor).with(cfg.Secrets...)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -336,13 +339,15 @@ func (s *Service) begin(r *runner, goesOn bool) error {
 		delete(s.live, r.state.run.ID)
 		s.mu.Unlock()
 		r.hub.end()
-		s.sweep()
+		if run := r.state.run; run.EndedAt != nil {
+			s.keep(run.ID, run.Workspace, *run.EndedAt)
+		}
 	}()
 	return nil
 }
 
 // Resume goes on with the runs that an earlier Service did not end, and removes
-// the transcripts of those that ended long ago.
+// those that are kept no longer.
 func (s *Service) Resume() error {
 	ids, err := s.ids()
 	for _, id := range ids {
@@ -352,39 +357,12 @@ func (s *Service) Resume() error {
 			continue
 		}
 		if last := entries[len(entries)-1]; last.Type == api.AgentEventEnded {
-			if s.cfg.Now().Sub(last.Time) > s.cfg.KeepFor {
-				err = errors.Join(err, os.RemoveAll(s.dir(id)))
-			}
+			s.former[id] = formerRun{id, entries[0].Run.Workspace, last.Time, folderSize(s.dir(id))}
 			continue
 		}
 		err = errors.Join(err, s.resume(id))
 	}
-	return err
-}
-
-// sweep removes what is left of runs that ended long ago, where that was not
-// looked for lately: a daemon lives longer than they are kept.
-func (s *Service) sweep() {
-	now := s.cfg.Now()
-	s.mu.Lock()
-	due := now.Sub(s.swept) >= sweepEach
-	if due {
-		s.swept = now
-	}
-	s.mu.Unlock()
-	if !due {
-		return
-	}
-	ids, err := s.ids()
-	for _, id := range ids {
-		last, lerr := lastEntry(s.dir(id)) // of a run that goes on, or cannot be read, it is none that ends
-		if lerr == nil && last.Type == api.AgentEventEnded && now.Sub(last.Time) > s.cfg.KeepFor {
-			err = errors.Join(err, os.RemoveAll(s.dir(id)))
-		}
-	}
-	if err != nil {
-		s.cfg.Logger.Error("old runs of agents are not removed", "error", err)
-	}
+	return errors.Join(err, s.forgetOld())
 }
 
 func (s *Service) resume(id string) error {
@@ -553,6 +531,9 @@ func (s *Service) Delete(_ context.Context, owner, id string) error {
 	if entries[len(entries)-1].Type != api.AgentEventEnded {
 		return fault.New(api.CodeConflict, "the run %s has not ended", id).WithHint("cancel it first")
 	}
+	s.mu.Lock()
+	delete(s.former, id)
+	s.mu.Unlock()
 	return os.RemoveAll(s.dir(id))
 }
 

@@ -78,6 +78,7 @@ type Config struct {
 	MaxAgents                int
 	AgentsMemoryMB           int
 	AgentsKeep               time.Duration
+	AgentsKeepMB             int
 	MCPSessions              time.Duration
 	NetworkPolicies          string // a JSON object of policies by name
 	NetworkLogMB             int
@@ -151,6 +152,7 @@ func (c *Config) settings() []setting {
 		{"max_agents", number(&c.MaxAgents), "Agents that one workspace may have running at once."},
 		{"agents_memory_mb", number(&c.AgentsMemoryMB), "Memory that all running agents together may hold of the server's, in MB: their transcripts, and the figures that models are shown. Beyond it none is started."},
 		{"agents_keep", duration(&c.AgentsKeep), "How long the transcripts of agents that ended are kept."},
+		{"agents_keep_mb", number(&c.AgentsKeepMB), "Disk that the agents of one workspace that ended may take, in MB: transcripts, files they were given, figures. Beyond it the oldest go."},
 		{"mcp_sessions", duration(&c.MCPSessions), "How long an MCP session over HTTP is kept whose client asks nothing; its sandboxes end with it."},
 	}
 }
@@ -187,6 +189,7 @@ func defaults(env Env) Config {
 		MaxAgents:       32,
 		AgentsMemoryMB:  512,
 		AgentsKeep:      30 * 24 * time.Hour,
+		AgentsKeepMB:    4096,
 		MCPSessions:     time.Hour,
 		NetworkLogMB:    64,
 		NetworkPackages: true,
@@ -380,6 +383,9 @@ func (c *Config) check() error {
 	}
 	if c.MaxAgents < 1 {
 		return fault.InvalidField("max_agents", "max_agents must be at least 1")
+	}
+	if c.AgentsKeepMB < 1 {
+		return fault.InvalidField("agents_keep_mb", "agents_keep_mb must be at least 1, but is %d", c.AgentsKeepMB)
 	}
 	if c.AgentsMemoryMB < 16 {
 		return fault.InvalidField("agents_memory_mb", "agents_memory_mb must be at least 16, but is %d", c.AgentsMemoryMB)

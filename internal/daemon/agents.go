@@ -42,6 +42,7 @@ func newAgents(cfg *config.Config, manager *sandbox.Manager, kernels *kernel.Ser
 		MostRuns: cfg.MaxAgents,
 		MostHeld: int64(cfg.AgentsMemoryMB) << 20,
 		KeepFor:  cfg.AgentsKeep,
+		MostKept: int64(cfg.AgentsKeepMB) << 20,
 	})
 }
 
