@@ -514,7 +514,7 @@ def test_forward_carries_any_protocol(host: Daemon, sb: pandastack.Sandbox, serv
     def tell(address: str, sent: bytes) -> bytes:
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=DEADLINE) as conn:
             def say() -> None:
-                with suppress(ConnectionError):  # what it says is what counts
+                with suppress(OSError):  # what it says is what counts, and the other side may have had enough
                     conn.sendall(sent)
                     conn.shutdown(socket.SHUT_WR)
 
