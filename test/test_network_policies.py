@@ -158,7 +158,9 @@ def test_policies_go_with_forks_sleep_and_snapshots(host: Daemon, server: Server
         assert isinstance(get(sb, url), dict)
         with sb.fork() as copy:
             assert isinstance(get(copy, url), dict)
-            assert [e for e in copy.network.log() if e.verdict == "allowed"]
+            end = time.monotonic() + 30  # it is told when the connection is over
+            while not [e for e in copy.network.log() if e.verdict == "allowed"]:
+                assert time.monotonic() < end, copy.network.log()
         snapshot = sb.snapshot()
         with make_from(host, snapshot) as restored:
             assert isinstance(get(restored, url), dict)

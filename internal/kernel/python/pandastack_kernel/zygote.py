@@ -38,6 +38,7 @@ class Zygote:
         """Import everything, build the shell, and return the `ready` message."""
         from . import toolbox, warmup
         from .context import Context
+        from .immortal import make_immortal
 
         toolbox.install(os.environ.pop("PANDASTACK_TOOLS", ""))
 
@@ -63,6 +64,7 @@ class Zygote:
         self._context.prepare()
         _end_native_threads()
         gc.collect()
+        make_immortal()
         gc.freeze()
         return {
             "op": "ready",

@@ -47,3 +47,15 @@ def test_children_compute_after_the_parent_did(context, library):
     assert context.run(WORK[library] + "\nwork()").ok
     assert context.run("in_child(work)").text == "[0, 0, 0, 0, 0]"
     assert context.run("work()\n'parent too'").text == "'parent too'"
+
+
+def test_references_to_libraries_are_not_counted_and_those_to_the_users_objects_are(context):
+    code = """
+import json, sys
+def counts(one):
+    before = sys.getrefcount(one)
+    kept = [one] * 1000
+    return sys.getrefcount(one) - before
+[counts(one) for one in (json, json.dumps, json.dumps.__code__, json.JSONEncoder, counts, object())]
+"""
+    assert context.run(code).text == "[0, 0, 0, 0, 1000, 1000]"
