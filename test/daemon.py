@@ -12,6 +12,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +46,20 @@ class Daemon:
         self.program: Path = BIN  # another build takes its place in tests of upgrades
         self.process: subprocess.Popen[bytes] | None = None
         self.key = ""
+
+    @contextmanager
+    def takes_less_than(self, mib: int) -> Iterator[None]:
+        """At no moment of the block it holds so much more memory than at the beginning, when others may have used it."""
+        process = Path(f"/proc/{self.process.pid}")
+
+        def held(field: str) -> int:
+            return next(int(line.split()[1]) for line in (process / "status").read_text().splitlines() if line.startswith(field)) >> 10
+
+        before = held("VmRSS")
+        (process / "clear_refs").write_text("5")  # the most that it held is counted from here
+        yield
+        more = held("VmHWM") - before
+        assert more < mib, f"the daemon took {more} MiB more"
 
     @property
     def env(self) -> dict[str, str]:

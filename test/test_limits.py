@@ -110,7 +110,7 @@ def test_a_deadline_that_was_missed_for_want_of_memory_says_so(daemon: Daemon) -
         ex = sb.run_code(
             "import os, time\nparts = []\n"
             "def free(): return {l.split()[0]: int(l.split()[1]) for l in open('/proc/meminfo')}['MemAvailable:'] >> 10\n"
-            "while free() > 120: parts.append(os.urandom(1 << 20))\n"
+            "while free() > 140: parts.append(os.urandom(1 << 20))\n"
             "while True: time.sleep(1)", timeout_seconds=5)
         assert ex.end == "timeout" and "of its 400 MB of memory: more memory_mb may help" in ex.error, (ex.end, ex.error, sb.metrics())
     finally:

@@ -10,8 +10,8 @@ import (
 
 // littleMemory is what must be left of a sandbox's memory, or a fifth of it,
 // else it is worth a hint: the agent inside begins to end things when some
-// 100 MB are left.
-const littleMemory = 128 << 20
+// 120 MB are left.
+const littleMemory = 160 << 20
 
 // signs are how programs say that a limit refused them something.
 var signs = []struct {
