@@ -142,8 +142,10 @@ def test_the_gateway_client_works_in_the_agents_kernel(daemon: Daemon, sandbox: 
             history = await g.replied(g.client.history(hist_access_type="tail", n=50))
             assert any("prices = [3, 1, 4, 1, 5]" in line[2] for line in history["history"])
 
-            wrong = g.client.execute("1/0")
+            wrong = g.client.execute("input()\n1/0")  # it fails when the next one waits for sure
+            await g.client.get_stdin_msg(timeout=PATIENCE)
             dropped = g.client.execute("never = True")
+            g.client.input("")
             reply = await g.replied(wrong)
             assert (reply["status"], reply["ename"]) == ("error", "ZeroDivisionError")
             assert any("1/0" in line for line in reply["traceback"])
