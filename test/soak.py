@@ -169,18 +169,17 @@ class Soak:
     # What is looked at
 
     def sample(self) -> Sample:
-        """When it has come to rest: what is counted stays for a second."""
-        last, since = None, time.monotonic()
-        deadline = since + 180  # on a busy machine timers and streams of many ends overlap
+        """When it has come to rest: what is counted stays for a second, but for the connections of who counts."""
+        readings: list[tuple[int, int, int]] = []
+        deadline = time.monotonic() + 60
         while True:
-            now = self.counts()
-            if now != last:
-                last, since = now, time.monotonic()
-            if time.monotonic() - since > 1:
+            readings = [*readings, self.counts()][-10:]
+            least = tuple(map(min, zip(*readings)))
+            if len(readings) == 10 and all(most - low <= 2 for most, low in zip(map(max, zip(*readings)), least)):
                 status = Path(f"/proc/{self.daemon.process.pid}/status").read_text()
                 rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
-                return Sample(round(rss, 1), *now)
-            assert time.monotonic() < deadline, f"the daemon does not come to rest: {now}"
+                return Sample(round(rss, 1), *least)
+            assert time.monotonic() < deadline, f"the daemon does not come to rest: {readings}"
             time.sleep(0.1)
 
     def counts(self) -> tuple[int, int, int]:
