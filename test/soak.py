@@ -169,24 +169,27 @@ class Soak:
     # What is looked at
 
     def sample(self) -> Sample:
-        """When it has come to rest: what is counted stays for a second, but for the connections of who counts."""
+        """When it has come to rest: its pools are full, and what is counted stays for a second, but for the connections of who counts."""
         readings: list[tuple[int, int, int]] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120  # pools wait for memory of the host that others use for a while
         while True:
-            readings = [*readings, self.counts()][-10:]
+            metrics = self.metrics()
+            readings = [*readings, self.counts(metrics)][-10:] if pools_full(metrics) else []
             least = tuple(map(min, zip(*readings)))
             if len(readings) == 10 and all(most - low <= 2 for most, low in zip(map(max, zip(*readings)), least)):
                 status = Path(f"/proc/{self.daemon.process.pid}/status").read_text()
                 rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
                 return Sample(round(rss, 1), *least)
-            assert time.monotonic() < deadline, f"the daemon does not come to rest: {readings}"
+            assert time.monotonic() < deadline, f"the daemon does not come to rest: {readings}\n{metrics}"
             time.sleep(0.1)
 
-    def counts(self) -> tuple[int, int, int]:
+    def metrics(self) -> str:
+        asked = urllib.request.Request(f"{self.daemon.url}/metrics", headers={"Authorization": f"Bearer {self.daemon.key}"})
+        return urllib.request.urlopen(asked, timeout=10).read().decode()
+
+    def counts(self, metrics: str) -> tuple[int, int, int]:
         proc = Path(f"/proc/{self.daemon.process.pid}")
         children = sum(len(f.read_text().split()) for f in proc.glob("task/*/children"))
-        asked = urllib.request.Request(f"{self.daemon.url}/metrics", headers={"Authorization": f"Bearer {self.daemon.key}"})
-        metrics = urllib.request.urlopen(asked, timeout=10).read().decode()
         return sum(map(counts, (proc / "fd").iterdir())), children, int(re.search(r"^go_goroutines (\d+)", metrics, re.M)[1])
 
     def settled_view(self) -> dict[str, set[str]]:
@@ -207,6 +210,13 @@ class Soak:
         if last.rss_mb > first.rss_mb * 1.15 + 4:
             found.append(f"memory grows: {first.rss_mb} MB after the warm-up, {last.rss_mb} MB at the end")
         return found
+
+
+def pools_full(metrics: str) -> bool:
+    def series(name: str) -> dict[str, str]:
+        return dict(re.findall(rf"^{name}({{.*}}) (\S+)$", metrics, re.M))
+
+    return series("pandastack_pool_sandboxes") == series("pandastack_pool_wanted") != {}
 
 
 def counts(fd: Path) -> bool:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,6 +137,45 @@ func TestWatchdogWaitsAsLongAsMemoryComesFree(t *testing.T) {
 		w.check()
 		if kills != 1 {
 			t.Errorf("%d victims", kills)
+		}
+	})
+}
+
+// The first of it that comes free is room for a moment, which somebody small takes.
+func TestWatchdogSparesWhoComesWhileMemoryComesFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 1 << 30
+		var w *watchdog
+		var killed []string
+		var at time.Time
+		taken := int64(0)
+		list := []victim{{name: "large", pid: 1 << 30}}
+		w = newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
+			most := w.most(limit)
+			if at.IsZero() {
+				return most + 10<<20, 0, nil
+			}
+			freed := (11 << 20) * int64(1+time.Since(at)/(500*time.Millisecond)) // eleven at once, and as much again every half second
+			return most + 10<<20 - min(freed, 500<<20) + taken, 0, nil
+		}, func() []victim { return list }, func() bool { return true })
+		w.tasks = func() int { return 20 }
+		w.limit.Store(limit)
+		kill := func(v *victim) { v.kill = func() { killed, at, list = append(killed, v.name), time.Now(), nil } }
+		kill(&list[0])
+		w.check()
+		small := victim{name: "small", pid: 1<<30 + 1}
+		kill(&small)
+		list, taken = []victim{small}, 9<<20
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+			time.Sleep(max(w.check(), sampleFastest))
+		}
+		if !slices.Equal(killed, []string{"large"}) {
+			t.Errorf("ended %v", killed)
+		}
+		taken = 200 << 20 // what takes more than has come free is not spared
+		w.check()
+		if !slices.Equal(killed, []string{"large", "small"}) {
+			t.Errorf("ended %v", killed)
 		}
 	})
 }

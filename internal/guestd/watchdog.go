@@ -65,7 +65,30 @@ type watchdog struct {
 	limit   atomic.Int64 // 0: none
 	hits    atomic.Int64 // how often the largest was ended, or somebody refused
 	left    int64        // at the last look
+	freeing ebb          // of the last victim's memory
+	ceiling int64        // of use until that is over
 	woken   chan struct{}
+}
+
+// ebb watches memory come free: that of a victim does in a third of a second,
+// on a busy machine in several. It is over when none has for the time of its patience.
+type ebb struct {
+	patience time.Duration
+	least    int64
+	end      time.Time
+}
+
+func newEbb(patience time.Duration) ebb {
+	return ebb{patience: patience, least: math.MaxInt64}
+}
+
+// goesOn takes what is in use now.
+func (e *ebb) goesOn(used int64) bool {
+	now := time.Now()
+	if used < e.least-1<<20 {
+		e.least, e.end = used, now.Add(e.patience)
+	}
+	return now.Before(e.end)
 }
 
 func newWatchdog(log *slog.Logger, memory func() (int64, int64, error), victims func() []victim, busy func() bool) *watchdog {
@@ -134,7 +157,13 @@ func (w *watchdog) check() time.Duration {
 	}
 	most := w.most(limit)
 	w.left = most - used
-	if w.left <= 0 {
+	freeing := w.freeing.patience > 0 && w.freeing.goesOn(used)
+	switch {
+	case w.left > growth:
+		w.freeing = ebb{} // there is room again: who takes it now is another matter
+	case w.left <= 0 && freeing && used <= w.ceiling:
+		return sampleFastest
+	case w.left <= 0:
 		w.act(victims, used, most)
 		return sampleFastest
 	}
@@ -156,7 +185,8 @@ func (w *watchdog) room(bytes int64) bool {
 	if limit == 0 {
 		return true
 	}
-	if w.await(freePatience, func(used int64) bool { return used+bytes <= w.most(limit) }) {
+	free := newEbb(freePatience)
+	if w.await(&free, func(used int64) bool { return used+bytes <= w.most(limit) }) {
 		return true
 	}
 	w.hits.Add(1)
@@ -164,21 +194,18 @@ func (w *watchdog) room(bytes int64) bool {
 }
 
 // await looks until what is in use is as it should be, for as long as memory
-// comes free: that of a victim does in a third of a second, on a busy machine in
-// several. It says no when nothing has come free for the time of its patience.
-func (w *watchdog) await(patience time.Duration, done func(used int64) bool) bool {
-	least := int64(math.MaxInt64)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(sampleFastest) {
+// comes free, and says whether it is.
+func (w *watchdog) await(free *ebb, done func(used int64) bool) bool {
+	for {
 		used, _, err := w.memory()
 		if err != nil || done(used) {
 			return true
 		}
-		if used < least-1<<20 {
-			least = used
-			end = time.Now().Add(patience)
+		if !free.goesOn(used) {
+			return false
 		}
+		time.Sleep(sampleFastest)
 	}
-	return false
 }
 
 // act ends the largest. All others are held still until its memory is free:
@@ -203,8 +230,9 @@ func (w *watchdog) act(victims []victim, used, most int64) {
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
 	w.hits.Add(1)
-	w.await(killPatience, func(now int64) bool {
-		return now < most || now > used+growth // there is room, or somebody else is taking it
+	w.freeing, w.ceiling = newEbb(killPatience), used+growth
+	w.await(&w.freeing, func(now int64) bool {
+		return now < most || now > w.ceiling // there is room, or somebody else is taking it
 	})
 	for _, v := range victims {
 		if v.pid != largest.pid {
