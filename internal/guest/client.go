@@ -12,7 +12,10 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
@@ -103,6 +106,25 @@ func (w *watchedConn) Read(p []byte) (int, error) {
 		w.end()
 	}
 	return n, err
+}
+
+// hungUp asks the kernel whether the other side has closed, which who reads the
+// connection may not have noticed yet.
+func (w *watchedConn) hungUp() (gone bool) {
+	c, ok := w.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true // it is closed
+	}
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, _ := unix.Poll(fds, 0) // interrupted, it has not hung up as far as we know
+		gone = n == 1
+	})
+	return gone || err != nil
 }
 
 func (w *watchedConn) Close() error {

@@ -142,10 +142,17 @@ func (l *Listener) Client(ctx context.Context) (*Client, error) {
 		if closed {
 			return nil, fmt.Errorf("the link of %s is closed: %w", l.opts.SandboxID, ErrLinkLost)
 		}
-		if live != nil && live.alive() {
+		switch {
+		case live != nil && live.alive() && live.conn.hungUp():
+			select {
+			case <-live.Done(): // when its last answers are read
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			continue
+		case live != nil && live.alive():
 			return live, nil
-		}
-		if live != nil {
+		case live != nil:
 			l.drop(live)
 			continue
 		}

@@ -147,6 +147,17 @@ func TestRedial(t *testing.T) {
 	}
 }
 
+// Who asks for the link just after the guest has closed it is not given the one that is no more.
+func TestNobodyIsGivenALinkThatHasHungUp(t *testing.T) {
+	g, l, _ := honest(t)
+	for i := range 100 {
+		if _, err := client(t, l).Health(context.Background()); err != nil {
+			t.Fatalf("after %d breaks: %v", i, err)
+		}
+		g.BreakLink()
+	}
+}
+
 // The socket is made anew at the same place, as after a restart of the daemon.
 func TestSocketMadeAnewIsFound(t *testing.T) {
 	dir := t.TempDir()

@@ -122,6 +122,37 @@ func (m *Manager) Guest(ctx context.Context, owner, id string) (*guest.Client, f
 	}
 }
 
+// relinks is how often that is done again.
+const relinks = 3
+
+// ask calls the guest of a running box whose turn is taken. What it asks has the
+// same effect once and twice: it is asked again when the link breaks under it.
+func (m *Manager) ask(ctx context.Context, b *box, call func(client *guest.Client) error) error {
+	for n := 0; ; n++ {
+		client, err := m.answering(ctx, b)
+		if err != nil {
+			return err
+		}
+		if err = call(client); n == relinks || !errors.Is(err, guest.ErrLinkLost) {
+			return err
+		}
+	}
+}
+
+// answering gives the link of a running box whose turn is taken.
+func (m *Manager) answering(ctx context.Context, b *box) (*guest.Client, error) {
+	wait, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
+	defer cancel()
+	client, err := b.link.Client(wait)
+	switch {
+	case err == nil:
+		return client, nil
+	case ctx.Err() != nil: // it was killed, or the client has left
+		return nil, context.Cause(ctx)
+	}
+	return nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", b.id, m.cfg.LinkWait)
+}
+
 // enter begins a call to a box, and wakes it first when it sleeps.
 func (m *Manager) enter(ctx context.Context, b *box) (call, error) {
 	for {

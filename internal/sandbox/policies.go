@@ -5,7 +5,6 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/caller"
-	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/store"
@@ -80,17 +79,16 @@ func (m *Manager) SetNetwork(ctx context.Context, owner, id string, p api.Networ
 		return api.NetworkInfo{}, err
 	}
 	if row.State == store.Running {
-		client, cerr := m.answering(ctx, b)
-		if cerr != nil {
-			return api.NetworkInfo{}, cerr
-		}
-		if err := m.trust(ctx, row, client); err != nil {
+		packages, err := m.cfg.Policies.Packages(ctx, row)
+		if err != nil {
 			return api.NetworkInfo{}, err
 		}
-		packages, err := m.cfg.Policies.Packages(ctx, row)
-		if err == nil {
-			err = client.SetPackages(ctx, packages)
-		}
+		err = m.ask(ctx, b, func(client *guest.Client) error {
+			if err := m.trust(ctx, row, client); err != nil {
+				return err
+			}
+			return client.SetPackages(ctx, packages)
+		})
 		if err != nil {
 			return api.NetworkInfo{}, err
 		}
@@ -103,20 +101,6 @@ func (m *Manager) SetNetwork(ctx context.Context, owner, id string, p api.Networ
 	}
 	m.note(b, api.LifeNetworkChanged, caller.Payload(ctx, map[string]any{"mode": string(m.cfg.Policies.Show(row).Policy.Mode)}))
 	return m.cfg.Policies.Show(row), nil
-}
-
-// answering gives the link of a running box whose turn is taken.
-func (m *Manager) answering(ctx context.Context, b *box) (*guest.Client, error) {
-	wait, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
-	defer cancel()
-	client, err := b.link.Client(wait)
-	switch {
-	case err == nil:
-		return client, nil
-	case ctx.Err() != nil: // it was killed, or the client has left
-		return nil, context.Cause(ctx)
-	}
-	return nil, fault.Wrap(err, api.CodeTimeout, "the agent in sandbox %s has not answered for %s", b.id, m.cfg.LinkWait)
 }
 
 // trust gives a sandbox the certificate that its network needs, before anything

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/fault"
+	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/store"
 )
 
@@ -58,19 +59,18 @@ func (m *Manager) still(ctx context.Context, b *box, carry bool) (goOn, leave fu
 
 // cellsRun counts the contexts in which a cell runs or waits.
 func (m *Manager) cellsRun(ctx context.Context, b *box) (int, error) {
-	client, err := m.answering(ctx, b)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
-	defer cancel()
-	list, err := client.Contexts(ctx)
 	n := 0
-	for _, c := range list {
-		if c.State == "busy" || c.Queued > 0 {
-			n++
+	err := m.ask(ctx, b, func(client *guest.Client) error {
+		ctx, cancel := context.WithTimeout(ctx, m.cfg.LinkWait)
+		defer cancel()
+		list, err := client.Contexts(ctx)
+		for _, c := range list {
+			if c.State == "busy" || c.Queued > 0 {
+				n++
+			}
 		}
-	}
+		return err
+	})
 	return n, err
 }
 

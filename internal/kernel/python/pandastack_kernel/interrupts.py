@@ -1,14 +1,19 @@
 """SIGINT: raises in the user's code, waits while a frame is being sent, and is ignored between cells.
 
+Python ignores what is raised in a ``__del__`` or in the callback of a weak reference, wherever in the user's code that
+happens to run. An interrupt is not lost to that: it is raised again after it.
+
 The state is the module's, as the signal is the process's. Only the main thread runs signal handlers.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
+import time
 from _thread import get_ident
 from collections.abc import Callable
-from threading import main_thread
+from threading import Thread, main_thread
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
@@ -18,6 +23,7 @@ F = TypeVar("F", bound=FunctionType)
 _armed = False  # a cell runs
 _depth = 0  # of shields
 _pending = False  # an interrupt was kept back
+_ignored = False  # an interrupt was raised where Python ignores it
 
 
 def install() -> None:
@@ -25,16 +31,18 @@ def install() -> None:
     if signal.getsignal(signal.SIGINT) is not _arrived:
         signal.signal(signal.SIGINT, _arrived)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _unraisable
 
 
 def during(work: Callable[[], T]) -> T:
     """Call ``work``. An interrupt raises KeyboardInterrupt in the user's code that it runs, never here or in the caller."""
-    global _armed, _pending
+    global _armed, _pending, _ignored
     _armed = True
     try:
         return work()
     finally:
-        _armed = _pending = False
+        _armed = _pending = _ignored = False
 
 
 class shield:
@@ -54,9 +62,9 @@ class shield:
 
 def raise_pending() -> None:
     """Raise the interrupt that was kept back, if the time has come for it."""
-    global _pending
+    global _pending, _ignored
     if _pending and not _depth:
-        _pending = False
+        _pending = _ignored = False
         if _armed:
             raise KeyboardInterrupt
 
@@ -76,13 +84,35 @@ def may_raise(frame: FrameType | None) -> bool:
 
 
 def _arrived(signum: int, frame: FrameType | None) -> None:
-    global _pending
+    global _pending, _ignored
     if not _armed:
         return
     if not may_raise(frame):
         _pending = True
         return
+    _ignored = False
     raise KeyboardInterrupt
+
+
+def _unraisable(args: Any) -> None:
+    """Python's hook for what it ignores. An interrupt of ours is sent again; what rings again by itself is passed over."""
+    global _ignored
+    at = args.exc_traceback
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    raiser = _raisers.get(at.tb_frame.f_code) if at is not None else None
+    if raiser is None:
+        sys.__unraisablehook__(args)
+    elif raiser:
+        _ignored = True
+        Thread(target=_send_again, daemon=True).start()
+
+
+def _send_again() -> None:
+    """Until it is raised: the hook may still be running, and so may who else must be run whole."""
+    while _ignored:
+        time.sleep(0.001)
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
 
 def whole(function: F) -> F:
@@ -97,7 +127,16 @@ def exposing(function: F) -> F:
     return function
 
 
+def raising(function: F, *, again: bool) -> F:
+    """Marks a function that raises in the user's code, and whether that is to be sent again where Python ignores it."""
+    _raisers[function.__code__] = again
+    return function
+
+
 _whole: set[CodeType] = set()
 _exposing: set[CodeType] = set()
-for _function in (during, shield.__enter__, shield.__exit__, raise_pending, may_raise, _arrived):
+_raisers: dict[CodeType, bool] = {}
+for _function in (during, shield.__enter__, shield.__exit__, raise_pending, may_raise, _arrived, _unraisable):
     whole(_function)
+for _function in (raise_pending, _arrived):
+    raising(_function, again=True)

@@ -8,7 +8,7 @@ from threading import main_thread
 from types import FrameType
 from typing import Any
 
-from .interrupts import may_raise, raise_pending, whole
+from .interrupts import may_raise, raise_pending, raising, whole
 
 
 class OutOfTime(BaseException):
@@ -49,6 +49,9 @@ class time_limit:
 def _ring(signum: int, frame: FrameType | None) -> None:
     if may_raise(frame):
         raise OutOfTime
+
+
+raising(_ring, again=False)  # it rings every second
 
 
 def restart(seconds: float) -> None:

@@ -81,6 +81,34 @@ def test_a_cell_that_catches_it_goes_on(context):
     assert ran.ok and ran.text == "5" and "caught" in ran.stdout
 
 
+IGNORED = """
+import gc, weakref
+
+def busy(*_):
+    print('go', flush=True)
+    while True:
+        pass
+
+class Thing:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "Thing.__del__ = busy\nThing()",
+        "thing = Thing()\nreference = weakref.ref(thing, busy)\ndel thing",
+        "gc.callbacks.append(busy)\ntry:\n    gc.collect()\nfinally:\n    gc.callbacks.remove(busy)",
+    ],
+)
+def test_where_python_ignores_it_it_comes_again(context, where):
+    ran = context.run_interrupted(f"{IGNORED}{where}\nwhile True: pass", "go")
+    assert ran.end["error_name"] == "KeyboardInterrupt"
+    assert ran.stderr == "", "there is nothing to be told of it"
+    assert context.run("'alive'").text == "'alive'"
+
+
 def test_many_at_every_moment_break_nothing(context):
     for _ in range(30):
         ran = context.run_interrupted("for i in range(200): print('go'); display(i)\n'end'", "go", times=3)
