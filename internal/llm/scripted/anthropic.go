@@ -115,10 +115,12 @@ func writeAnthropic(o *out, r llm.Reply) {
 	if reason == "" {
 		reason = "end_turn"
 	}
-	end := object{"type": "message_delta", "delta": object{"stop_reason": reason}}
+	last := object{"type": "message_delta", "delta": object{"stop_reason": reason}}
 	if !u.Estimated {
-		end["usage"] = object{"output_tokens": u.Output}
+		last["usage"] = object{"output_tokens": u.Output}
 	}
-	o.event("message_delta", end)
-	o.event("message_stop", object{"type": "message_stop"})
+	o.end(func() {
+		o.event("message_delta", last)
+		o.event("message_stop", object{"type": "message_stop"})
+	})
 }

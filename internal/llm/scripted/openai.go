@@ -131,13 +131,15 @@ func writeOpenAI(o *out, r llm.Reply) {
 	if reason == "" {
 		reason = "stop"
 	}
-	chunk(map[string]any{}, reason)
-	if u := r.Usage; !u.Estimated {
-		o.event("", map[string]any{"id": r.ID, "choices": []any{}, "usage": map[string]any{
-			"prompt_tokens": u.Input, "completion_tokens": u.Output, "prompt_tokens_details": map[string]int{"cached_tokens": u.CacheRead},
-		}})
-	}
-	if o.err == nil {
-		_, o.err = o.w.Write([]byte("data: [DONE]\n\n"))
-	}
+	o.end(func() {
+		chunk(map[string]any{}, reason)
+		if u := r.Usage; !u.Estimated {
+			o.event("", map[string]any{"id": r.ID, "choices": []any{}, "usage": map[string]any{
+				"prompt_tokens": u.Input, "completion_tokens": u.Output, "prompt_tokens_details": map[string]int{"cached_tokens": u.CacheRead},
+			}})
+		}
+		if o.err == nil {
+			_, o.err = o.w.Write([]byte("data: [DONE]\n\n"))
+		}
+	})
 }

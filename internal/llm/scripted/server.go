@@ -90,14 +90,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	o := &out{w: w, left: -1, anthropic: r.URL.Path == "/v1/messages"}
+	o := &out{w: w, left: -1, anthropic: r.URL.Path == "/v1/messages", done: done}
 	if fault != nil {
 		o.left, o.inBand = fault.BreakAfter, fault.Error
 	}
 	write(o, reply)
-	if o.err == nil {
-		done()
-	}
 }
 
 func (s *Server) problem(w http.ResponseWriter, err error) {
@@ -122,7 +119,17 @@ type out struct {
 	left      int // characters until it breaks; -1: never
 	inBand    bool
 	anthropic bool
+	done      func()
 	err       error
+}
+
+// end writes the last of a reply. The turn is said before it: who has read it
+// may ask for the next at once.
+func (o *out) end(last func()) {
+	if o.err == nil {
+		o.done()
+		last()
+	}
 }
 
 func (o *out) event(name string, data any) {
