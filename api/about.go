@@ -6,6 +6,9 @@ type Version struct {
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`
 	Driver  string `json:"driver"`
+	// SnapshotKey is what the server's exported snapshots are signed with, as other
+	// servers name it in snapshot_trusted_keys. "" from the program itself.
+	SnapshotKey string `json:"snapshot_key,omitempty"`
 }
 
 // Health is the answer of GET /healthz and /readyz.

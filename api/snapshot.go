@@ -28,6 +28,41 @@ type Snapshot struct {
 	SizeBytes  int64             `json:"size_bytes"`
 	DurationMS float64           `json:"duration_ms"` // that taking it took; the sandbox stood still for a part of it
 	CreatedAt  time.Time         `json:"created_at"`
+	Contexts   []string          `json:"contexts,omitempty"` // ids of the code contexts in it, as far as the sandbox said
+	Origin     *SnapshotOrigin   `json:"origin,omitempty"`   // nil when it was taken on this server
+}
+
+// SnapshotOrigin says where an imported snapshot is from. SandboxID and ParentID
+// of the snapshot are ids of that server then.
+type SnapshotOrigin struct {
+	SnapshotID string    `json:"snapshot_id"` // its id there
+	Workspace  string    `json:"workspace"`
+	Key        string    `json:"key"`     // of the server that signed the archive, as "ed25519:…"
+	Version    string    `json:"version"` // of that server
+	ExportedAt time.Time `json:"exported_at"`
+	ImportedAt time.Time `json:"imported_at"`
+}
+
+// SnapshotImport is the answer of POST /v1/snapshots/import.
+type SnapshotImport struct {
+	Snapshot Snapshot          `json:"snapshot"`
+	Missing  []SnapshotMissing `json:"missing"` // what the sandbox had and this server does not
+}
+
+// What a SnapshotMissing is.
+const (
+	MissingSecret = "secret" // of the workspace; name is its name
+	MissingValue  = "value"  // of a header, given with the sandbox and never exported; name is the header's
+	MissingPolicy = "policy" // a named network policy of the server's settings
+	MissingTools  = "tools"  // a namespace of tools that the server's settings declare
+)
+
+// SnapshotMissing is something that a sandbox used and that did not come with
+// its snapshot.
+type SnapshotMissing struct {
+	Kind string `json:"kind"` // "secret", "value", "policy" or "tools"
+	Name string `json:"name"`
+	For  string `json:"for,omitempty"` // the host, or the tools, that it was for
 }
 
 // SnapshotList is the answer of GET /v1/snapshots, the newest first.

@@ -29,6 +29,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/auth", "api internal/fault"},
 	{"internal/store", "api internal/fault"},
 	{"internal/caller", ""},
+	{"internal/archive", "api internal/fault"},
 	{"internal/journal", "api internal/store"},
 	{"internal/metrics", "api internal/sandbox"},
 
@@ -56,7 +57,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/driver/...", "api internal/driver internal/egress/... internal/fault internal/guestapi internal/guestd/... internal/netns"},
 
 	// The domain knows the contract and no driver.
-	{"internal/sandbox", "api internal/caller internal/driver internal/egress internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
+	{"internal/sandbox", "api internal/archive internal/caller internal/driver internal/egress internal/fault internal/guest internal/guestapi internal/nearest internal/store"},
 	{"internal/template", "api internal/driver internal/fault internal/guest internal/guestapi internal/nearest"},
 
 	// The agent loop knows what it needs of the rest as interfaces of its own.
@@ -67,7 +68,7 @@ var arrows = []struct{ part, may string }{
 
 	{"internal/preview", "api internal/auth internal/fault"},
 	{"internal/tools", "api internal/fault internal/guest internal/guestapi internal/store"},
-	{"internal/network", "api internal/egress internal/fault internal/guestapi internal/store"},
+	{"internal/network", "api internal/archive internal/egress internal/fault internal/guestapi internal/store"},
 	{"internal/jupyter", "api internal/guestapi internal/kernel"},
 	{"internal/httpapi", "api internal/agent internal/auth internal/caller internal/fault internal/guest internal/guestapi internal/journal internal/jupyter internal/kernel internal/network internal/preview internal/process internal/sandbox internal/store internal/tools"},
 	{"sdk/go/tree", ""}, // both ends of a copy have it
@@ -75,7 +76,7 @@ var arrows = []struct{ part, may string }{
 	{"internal/mcpserver", "api sdk/go"},
 	{"test/conformance/sdk_go", "api sdk/go"},
 	{"internal/cli", "api internal/config internal/daemon internal/fault internal/llm/scripted internal/mcpserver internal/template sdk/go"},
-	{"internal/daemon", "api internal/agent internal/auth internal/caller internal/config internal/driver/... internal/egress/... internal/fault internal/guest internal/guestapi internal/llm internal/network " +
+	{"internal/daemon", "api internal/agent internal/archive internal/auth internal/caller internal/config internal/driver/... internal/egress/... internal/fault internal/guest internal/guestapi internal/llm internal/network " +
 		"internal/httpapi internal/journal internal/jupyter internal/kernel/... internal/mcpserver internal/metrics internal/netns internal/preview internal/process internal/sandbox internal/store internal/template internal/tools templates"},
 	{"cmd/pandastack", "internal/cli"},
 }

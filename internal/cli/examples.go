@@ -54,6 +54,8 @@ var examples = map[string][]string{
 	"snapshot get":      {"pandastack snapshot get sn-1"},
 	"snapshot rename":   {"pandastack snapshot rename sn-1 after"},
 	"snapshot rm":       {"pandastack snapshot rm sn-1"},
+	"snapshot export":   {"pandastack snapshot export sn-1", "pandastack snapshot export sn-1 -"},
+	"snapshot import":   {"pandastack snapshot import sn-1.tar.zst --name evening"},
 	"template build":    {"pandastack template build code-interpreter"},
 	"template rm":       {"pandastack template rm code-interpreter"},
 	"template ls":       {"pandastack template ls"},

@@ -139,34 +139,38 @@ func (a *app) downloadDir(sb *pandastack.Sandbox, from, to string) error {
 	return a.copied(api.TarResult{Path: to, Files: done.Files, Folders: done.Folders, Links: done.Links, Bytes: done.Bytes, LeftOut: done.LeftOut})
 }
 
-// downloadFile copies a file; one that breaks off leaves nothing behind.
+// downloadFile copies a file.
 func (a *app) downloadFile(sb *pandastack.Sandbox, from, to string) error {
 	r, err := sb.Open(a.ctx, from)
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	defer r.Close()
-	tmp, err := os.CreateTemp(filepath.Dir(to), ".pandastack-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
 	meter := a.meter()
-	n, err := io.Copy(tmp, meter.reader(r))
+	n, err := writeWhole(to, 0o644, meter.reader(r))
 	meter.end()
 	if err != nil {
-		tmp.Close()
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	if err := tmp.Chmod(0o644); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), to); err != nil {
-		return err
-	}
 	return a.copied(api.TarResult{Path: to, Files: 1, Bytes: n})
+}
+
+// writeWhole writes a file, which is there when it is whole and never before.
+func writeWhole(to string, mode os.FileMode, from io.Reader) (n int64, err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(to), ".pandastack-*")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(tmp.Name())
+	n, err = io.Copy(tmp, from)
+	if err == nil {
+		err = tmp.Chmod(mode)
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return n, err
+	}
+	return n, os.Rename(tmp.Name(), to)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -12,6 +13,8 @@ type snapshotCmd struct {
 	Get    snapshotGetCmd    `cmd:"" help:"Show one snapshot."`
 	Rename snapshotRenameCmd `cmd:"" help:"Change a snapshot's name."`
 	Rm     snapshotRmCmd     `cmd:"" help:"Remove snapshots. Sandboxes made from them stay."`
+	Export snapshotExportCmd `cmd:"" help:"Write a snapshot to a file that another server can import. The memory of the sandbox is in it, with every secret that was there."`
+	Import snapshotImportCmd `cmd:"" help:"Make a snapshot of such a file."`
 }
 
 type snapshotCreateCmd struct {
@@ -83,6 +86,7 @@ func (c *snapshotGetCmd) Run(a *app) error {
 		{"sandbox", sn.SandboxID},
 		{"parent", plain(sn.ParentID)},
 		{"template", plain(sn.Template)},
+		{"contexts", plain(strings.Join(sn.Contexts, ", "))},
 		{"size", size(sn.SizeBytes)},
 		{"created", a.when(sn.CreatedAt)},
 		{"cpu", fmt.Sprintf("%g", sn.CPU)},
@@ -91,6 +95,9 @@ func (c *snapshotGetCmd) Run(a *app) error {
 	}
 	if len(sn.Metadata) > 0 {
 		rows = append(rows, []string{"metadata", labels(sn.Metadata)})
+	}
+	if o := sn.Origin; o != nil {
+		rows = append(rows, []string{"from", fmt.Sprintf("%s of %s, version %s, signed by %s", plain(o.SnapshotID), plain(o.Workspace), plain(o.Version), plain(o.Key))})
 	}
 	for _, r := range rows {
 		fmt.Fprintf(a.Out, "%-9s %s\n", r[0], r[1])

@@ -57,6 +57,8 @@ var verbs = []said{
 	{line: "snapshot ls", json: "array", quiet: "names"},
 	{line: "snapshot get $SN", json: "object", quiet: "names"},
 	{line: "snapshot rename $SN two", json: "object", quiet: "nothing"},
+	{line: "snapshot export $SN one.tar.zst", json: "object", quiet: "names"},
+	{line: "snapshot import one.tar.zst", json: "object", quiet: "names"},
 	{line: "snapshot rm $SN", json: "array", quiet: "nothing"},
 	{line: "sandbox fork $SB", json: "object", quiet: "names"},
 	{line: "sandbox hibernate $SB", json: "object", quiet: "nothing"},

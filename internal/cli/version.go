@@ -31,6 +31,9 @@ func (c *versionCmd) Run(a *app) error {
 	defer cancel()
 	if s, err := client.Version(ctx); err == nil {
 		fmt.Fprintf(a.Out, "server at %s: %s, driver %s\n", client.APIURL(), plain(s.Version), plain(s.Driver))
+		if s.SnapshotKey != "" {
+			fmt.Fprintf(a.Out, "its snapshots are signed with %s\n", plain(s.SnapshotKey))
+		}
 	}
 	return nil
 }

@@ -85,6 +85,7 @@ type Config struct {
 	Tools                    string // a JSON object of api.Tools
 	ToolURLs                 []string
 	NetworkPackages          bool
+	SnapshotKeys             []string
 	sources                  map[string]string
 }
 
@@ -141,6 +142,7 @@ func (c *Config) settings() []setting {
 		{"tools", text(&c.Tools), "Tools that sandboxes may name in use, as tables [tools.http.NAME] with url or openapi, base_url and headers, and [tools.mcp.NAME] with url or command, at the end of this file, or as one JSON object."},
 		{"tool_urls", list(&c.ToolURLs), "Addresses of services that tools of callers without the scope admin may reach, with all below them, comma separated, as https://api.example.com/v1. Without them only admins may have this machine call an address of their choice."},
 		{"network_packages", boolean(&c.NetworkPackages), "Whether sandboxes may be given the words pypi and npm: what pip and npm of the user that the server runs as are set to, with what their passwords may read."},
+		{"snapshot_trusted_keys", list(&c.SnapshotKeys), "Keys of other servers whose exported snapshots may be imported, comma separated, as ed25519:…; pandastack version shows a server's. Whoever has such a key can attack this server, so name only those that you run or trust as much. Empty: only this server's own."},
 		{"events_keep", number(&c.EventsKeep), "How many events are kept of each workspace; the oldest go first."},
 		{"agent_model", text(&c.AgentModel), "Model of agents whose caller names none, as PROVIDER:NAME with the provider openai or anthropic."},
 		{"openai_api_key", secret(&c.OpenAIKey), "Key for the provider openai. Callers may send their own instead."},

@@ -8,6 +8,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/archive"
 	"github.com/pandastack/pandastack/internal/auth"
 	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/config"
@@ -89,6 +91,11 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
+	signer := ed25519.NewKeyFromSeed(master.Derive("snapshot archives"))
+	trusted, err := trustedKeys(cfg.SnapshotKeys)
+	if err != nil {
+		return err
+	}
 	events, counts := journal.New(st, log), metrics.New()
 	defer events.Close()
 	ln, err := listen("listen", cfg.Listen)
@@ -98,6 +105,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	own := &listening{}
 	own.add(ln)
 	conf := managerConfig(cfg, drv, st, events, counts, log)
+	conf.Signer, conf.TrustedKeys = signer, trusted
 	nets, netLog, err := networks(cfg, st, master, own, events, counts, log)
 	if err != nil {
 		ln.Close()
@@ -114,6 +122,8 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	defer toolbox.Close()
 	conf.Tools = toolbox
 	conf.PreviewHost = previewHost(cfg.PreviewDomain, ln.Addr())
+	about := Version(drv.Name())
+	about.SnapshotKey = string(archive.KeyOf(signer))
 	manager, err := sandbox.New(conf)
 	if err != nil {
 		ln.Close()
@@ -147,7 +157,7 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Handler: httpapi.New(httpapi.Options{
 			Sandboxes: manager, Kernels: kernels, Commands: commands, Keys: keys, Agents: agents, ModelURLs: cfg.ModelURLs,
 			Events: events, Metrics: counts, MetricsPage: page, Ready: ready.check,
-			Version: Version(drv.Name()), Log: log, MCP: models, Notebooks: notebooks, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
+			Version: about, Log: log, MCP: models, Notebooks: notebooks, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins,
 			Rate:    httpapi.Rate{PerSecond: cfg.RateLimit, Burst: cfg.RateBurst},
 			Secrets: nets, NetworkLog: netLog, Tools: toolbox, ToolURLs: cfg.ToolURLs,
 			Links: preview.NewSigner(master.Derive("preview links"), time.Now), PreviewDomain: cfg.PreviewDomain,

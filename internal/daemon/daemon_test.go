@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/config"
+	"github.com/pandastack/pandastack/internal/fault"
 )
 
 // running is a daemon on the fake driver.
@@ -313,5 +315,18 @@ func TestRequestIDIsEverywhere(t *testing.T) {
 		if seen[want] != 1 {
 			t.Errorf("%q is %d times in the log: %v", want, seen[want], seen)
 		}
+	}
+}
+
+// A key that is none is said before anything is served.
+func TestTrustedKeys(t *testing.T) {
+	good := "ed25519:" + strings.Repeat("A", 43)
+	if keys, err := trustedKeys([]string{good}); err != nil || len(keys) != 1 || string(keys[0]) != good {
+		t.Errorf("%v, %v", keys, err)
+	}
+	_, err := trustedKeys([]string{good, "ed25519:AAAA"})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != api.CodeInvalid || f.Field != "snapshot_trusted_keys" || !strings.Contains(f.Message, "ed25519:AAAA") {
+		t.Errorf("a key that is none: %v", err)
 	}
 }

@@ -1,16 +1,37 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 
+	"github.com/pandastack/pandastack/internal/archive"
 	"github.com/pandastack/pandastack/internal/config"
 	"github.com/pandastack/pandastack/internal/driver"
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/journal"
 	"github.com/pandastack/pandastack/internal/metrics"
 	"github.com/pandastack/pandastack/internal/sandbox"
 	"github.com/pandastack/pandastack/internal/store"
 )
+
+// trustedKeys are those of the servers whose snapshots may be imported.
+func trustedKeys(words []string) ([]archive.Key, error) {
+	var out []archive.Key
+	for _, w := range words {
+		key, err := archive.ParseKey(w)
+		if err != nil {
+			var f *fault.Error
+			if errors.As(err, &f) {
+				f.Field = "snapshot_trusted_keys"
+			}
+			return nil, fmt.Errorf("snapshot_trusted_keys: %w", err)
+		}
+		out = append(out, key)
+	}
+	return out, nil
+}
 
 // runDir holds a folder for each sandbox, with its link's socket.
 func runDir(cfg *config.Config) string { return filepath.Join(cfg.DataDir, "run") }
@@ -27,6 +48,7 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		Journal:       events,
 		Metrics:       counts,
 		Logger:        log,
+		Version:       version,
 		RunDir:        runDir(cfg),
 		DefaultTTL:    cfg.DefaultTTL,
 		MaxTTL:        cfg.MaxTTL,

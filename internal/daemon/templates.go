@@ -49,7 +49,7 @@ func (p pretendedTemplates) Templates(context.Context) ([]sandbox.Template, erro
 			Info: api.TemplateInfo{
 				Name: name, Aliases: []string{alias}, Digest: "pretended-" + name, CPU: 1, MemoryMB: 256, DiskMB: 256, PIDs: 64, IsGlobal: true,
 			},
-			Rootfs: p.dir, Snapshot: p.dir, Programs: p.dir, PIDs: 64, Spares: 1,
+			Rootfs: p.dir, Snapshot: p.dir, Programs: p.dir, PIDs: 64, Spares: 1, RootfsDigest: "pretended-" + name,
 		}
 	}
 	return []sandbox.Template{made("base", "ubuntu-24.04"), made("code-interpreter", "python")}, nil
@@ -74,7 +74,7 @@ func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, erro
 	}
 	out := make([]sandbox.Template, len(list))
 	for i, t := range list {
-		out[i] = forDomain(t)
+		out[i] = b.forDomain(t)
 	}
 	return out, nil
 }
@@ -82,13 +82,14 @@ func (b builtTemplates) Templates(ctx context.Context) ([]sandbox.Template, erro
 // ByDigest implements sandbox.Templates.
 func (b builtTemplates) ByDigest(ctx context.Context, digest string) (sandbox.Template, error) {
 	t, err := b.store.ByDigest(ctx, digest)
-	return forDomain(t), err
+	return b.forDomain(t), err
 }
 
-func forDomain(t template.Template) sandbox.Template {
+func (b builtTemplates) forDomain(t template.Template) sandbox.Template {
 	return sandbox.Template{
 		Info: describe(t), Rootfs: t.Rootfs, Snapshot: t.Snapshot, Programs: t.Programs,
-		PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing,
+		PIDs: t.PIDs, Spares: t.Spares, Missing: t.Missing, RootfsDigest: t.RootfsDigest, ProgramsDigest: t.ProgramsDigest,
+		Contents: func(ctx context.Context) (string, error) { return b.store.Contents(ctx, t) },
 	}
 }
 

@@ -97,6 +97,24 @@ type Image struct {
 	DiskMB int   // the quota of the writable layer
 }
 
+// Carrier is a Snapshotter whose snapshots may be restored on other machines,
+// from a copy of all files in their folders.
+type Carrier interface {
+	// Needs says what a machine must be for a snapshot to be restored there. The
+	// error is as of Inspect.
+	Needs(ctx context.Context, dir string) (Needs, error)
+	// Fits says why this machine is not that, before there is a folder to inspect.
+	// The error is as of Inspect.
+	Fits(ctx context.Context, n Needs) error
+}
+
+// Needs is what a snapshot needs of a machine.
+type Needs struct {
+	Made     string   // what made it, as in Fingerprint
+	Arch     string   // as GOARCH
+	Features []string // of the processor, sorted
+}
+
 // Retargeter is a Prepared that can be restored from another snapshot than that
 // of its Spec, as long as root filesystem and programs are the same, and under
 // another host name; "" is that of its Spec.

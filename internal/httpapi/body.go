@@ -198,6 +198,17 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
+// draining makes a streamed response fail when nobody takes it for a while.
+type draining struct {
+	rc *http.ResponseController
+	w  io.Writer
+}
+
+func (d draining) Write(p []byte) (int, error) {
+	_ = d.rc.SetWriteDeadline(time.Now().Add(streamStall))
+	return d.w.Write(p)
+}
+
 // flowing makes a streamed body or response fail when nothing moves for a
 // while, however long the whole takes.
 type flowing struct {

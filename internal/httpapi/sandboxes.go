@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -33,6 +34,8 @@ type Sandboxes interface {
 	GetSnapshot(ctx context.Context, owner, id string) (api.Snapshot, error)
 	PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error)
 	DeleteSnapshot(ctx context.Context, owner, id string) error
+	ExportSnapshot(ctx context.Context, owner, id string, begin func() io.Writer) error
+	ImportSnapshot(ctx context.Context, owner string, how sandbox.Import, in io.Reader) (api.SnapshotImport, error)
 	Fork(ctx context.Context, owner, id string, req api.ForkRequest) (api.Fork, error)
 	ForkTree(ctx context.Context, owner, id string, req api.ForkRequest) (api.Fork, error)
 	Promote(ctx context.Context, owner, id string, req api.PromoteRequest) (api.Promotion, error)

@@ -423,6 +423,11 @@ func TestSnapshots(t *testing.T) {
 		{name: "rename", method: "PATCH", path: "/v1/snapshots/sn-1", body: `{"name":"x"}`, status: 200, calls: []string{"rename sn-1 x"}},
 		{name: "delete", method: "DELETE", path: "/v1/snapshots/sn-1", status: 204, calls: []string{"delete sn-1"}},
 		{name: "delete none", method: "DELETE", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound, calls: []string{"delete sn-2"}},
+		{name: "export", method: "GET", path: "/v1/snapshots/sn-1/export", status: 200, want: []string{"an archive"}, calls: []string{"export sn-1"}},
+		{name: "export none", method: "GET", path: "/v1/snapshots/sn-2/export", status: 404, code: api.CodeNotFound, calls: []string{"export sn-2"}},
+		{name: "import", method: "POST", path: "/v1/snapshots/import?name=n", body: "an archive", status: 201, want: []string{`{"snapshot":{"id":"sn-1"`, `"missing":[]}`}, calls: []string{"import ann {Name:n Admin:true} an archive"}},
+		{name: "import what is none", method: "POST", path: "/v1/snapshots/import", body: "bad", status: 400, code: api.CodeInvalid, calls: []string{"import ann {Name: Admin:true} bad"}},
+		{name: "import under a bad name", method: "POST", path: "/v1/snapshots/import?name=%00", body: "an archive", status: 400, code: api.CodeInvalid, field: "name"},
 		{name: "no key", method: "GET", path: "/v1/snapshots", header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated},
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"strings"
 	"sync"
@@ -183,6 +184,28 @@ func (s *stub) PatchSnapshot(_ context.Context, _, id string, p api.SnapshotPatc
 func (s *stub) DeleteSnapshot(_ context.Context, _, id string) error {
 	s.call("delete %s", id)
 	return s.knownSnapshot(id)
+}
+
+func (s *stub) ExportSnapshot(_ context.Context, _, id string, begin func() io.Writer) error {
+	s.call("export %s", id)
+	if id == "sn-cut" {
+		_, _ = begin().Write([]byte("half"))
+		return fault.New(api.CodeConflict, "the snapshot is damaged")
+	}
+	if err := s.knownSnapshot(id); err != nil {
+		return err
+	}
+	_, err := begin().Write([]byte("an archive"))
+	return err
+}
+
+func (s *stub) ImportSnapshot(_ context.Context, owner string, how sandbox.Import, in io.Reader) (api.SnapshotImport, error) {
+	raw, err := io.ReadAll(in)
+	s.call("import %s %+v %s", owner, how, raw)
+	if string(raw) == "bad" {
+		return api.SnapshotImport{}, fault.New(api.CodeInvalid, "the archive is damaged or none")
+	}
+	return api.SnapshotImport{Snapshot: taken}, err
 }
 
 func (s *stub) Guest(_ context.Context, _, id string) (*guest.Client, func(), error) {

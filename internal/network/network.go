@@ -8,14 +8,18 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/archive"
 	"github.com/pandastack/pandastack/internal/egress"
 	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/store"
@@ -248,6 +252,69 @@ func (s *Service) Keep(ctx context.Context, sb store.Sandbox, as string) error {
 		return err
 	}
 	return s.store.KeepNetworkState(ctx, as, st)
+}
+
+// Carry gives what of the network of a snapshot may leave the server: names of
+// secrets, and no values.
+func (s *Service) Carry(ctx context.Context, sn store.Snapshot) (archive.Network, []api.SnapshotMissing, error) {
+	out := archive.Network{Policy: sn.Network.Policy}
+	secrets, err := s.opened(sn.Owner, sn.Network)
+	if err != nil {
+		return out, nil, err
+	}
+	var left []api.SnapshotMissing
+	for host, use := range secrets {
+		if use.Ref == "" {
+			left = append(left, api.SnapshotMissing{Kind: api.MissingValue, Name: use.Header, For: host})
+			continue
+		}
+		if out.Secrets == nil {
+			out.Secrets = map[string]api.SecretShown{}
+		}
+		out.Secrets[host] = api.SecretShown{Header: use.Header, Ref: use.Ref}
+	}
+	slices.SortFunc(left, func(a, b api.SnapshotMissing) int { return cmp.Compare(a.For, b.For) })
+	st, err := s.state(ctx, sn.ID)
+	out.Names = st.Names
+	return out, left, err
+}
+
+// Admit gives what is to be kept of the network of a snapshot that comes from
+// elsewhere, keeps what it remembers, and says what of it is not here. Whether it
+// holds is seen when a sandbox is made.
+func (s *Service) Admit(ctx context.Context, owner, id string, n archive.Network) (store.Network, []api.SnapshotMissing, error) {
+	out := store.Network{Policy: n.Policy}
+	var missing []api.SnapshotMissing
+	if p := n.Policy; p != nil && p.Policy != "" {
+		if _, known := s.named[p.Policy]; !known {
+			missing = append(missing, api.SnapshotMissing{Kind: api.MissingPolicy, Name: p.Policy})
+		}
+	}
+	secrets := api.Secrets{}
+	for _, host := range slices.Sorted(maps.Keys(n.Secrets)) {
+		use := n.Secrets[host]
+		known, err := s.HasSecret(ctx, owner, use.Ref)
+		if err != nil {
+			return out, nil, err
+		}
+		if !known {
+			missing = append(missing, api.SnapshotMissing{Kind: api.MissingSecret, Name: use.Ref, For: host})
+		}
+		secrets[host] = api.SecretUse{Header: use.Header, Ref: use.Ref}
+	}
+	if len(secrets) > 0 {
+		raw, err := json.Marshal(secrets)
+		if err != nil {
+			return out, nil, fmt.Errorf("encoding secrets: %w", err)
+		}
+		out.Sealed = s.box.seal(raw, ofNetwork(owner))
+	}
+	if len(n.Names) > 0 {
+		if err := s.store.KeepNetworkState(ctx, id, store.NetworkState{Names: n.Names}); err != nil {
+			return out, nil, err
+		}
+	}
+	return out, missing, nil
 }
 
 // Close ends all connections of a sandbox and keeps what it remembers.

@@ -3,11 +3,13 @@ package network_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +105,60 @@ func TestPlansKeepSecretsEncrypted(t *testing.T) {
 	}
 	if _, err := service(t, st, bytes.Repeat([]byte("x"), 32)).Plan(t.Context(), "ann", nil, nil, row.Network); err == nil || !strings.Contains(err.Error(), "master.key") {
 		t.Errorf("with another key: %v", err)
+	}
+}
+
+// What goes to another server names secrets, and has no value of any.
+func TestWhatTravels(t *testing.T) {
+	here, _, _ := open(t)
+	there, st, _ := open(t)
+	if _, err := here.PutSecret(t.Context(), "ann", "token", "very-secret"); err != nil {
+		t.Fatal(err)
+	}
+	p := policy("api.example", "other.example")
+	p.Policy = "readonly"
+	kept, err := here.Plan(t.Context(), "ann", policy("api.example", "other.example"),
+		&api.Secrets{"api.example": {Header: "Authorization", Ref: "token"}, "other.example": {Header: "X-Key", Value: value}}, store.Network{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.Policy = p
+	out, left, err := here.Carry(t.Context(), store.Snapshot{ID: "sn-1", Owner: "ann", Network: kept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []api.SnapshotMissing{{Kind: api.MissingValue, Name: "X-Key", For: "other.example"}}; !slices.Equal(left, want) {
+		t.Errorf("left out: %+v", left)
+	}
+	raw, err := json.Marshal(out)
+	if err != nil || bytes.Contains(raw, []byte("very-secret")) || !bytes.Contains(raw, []byte(`"ref":"token"`)) {
+		t.Errorf("it takes along %s, %v", raw, err)
+	}
+	out.Names = []string{"api.example"}
+
+	got, missing, err := there.Admit(t.Context(), "bob", "sn-9", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []api.SnapshotMissing{{Kind: api.MissingPolicy, Name: "readonly"}, {Kind: api.MissingSecret, Name: "token", For: "api.example"}}
+	if !slices.Equal(missing, want) {
+		t.Errorf("missing: %+v", missing)
+	}
+	if names, err := st.NetworkState(t.Context(), "sn-9"); err != nil || !slices.Equal(names.Names, out.Names) {
+		t.Errorf("it remembers %+v, %v", names, err)
+	}
+	got.Policy = policy("api.example", "other.example") // the operator has the named one, too
+	if _, err := there.Plan(t.Context(), "bob", nil, nil, got); err == nil || !strings.Contains(err.Error(), "token") {
+		t.Errorf("a sandbox is made without the secret: %v", err)
+	}
+	if _, err := there.PutSecret(t.Context(), "bob", "token", "another"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.Plan(t.Context(), "bob", nil, nil, got); err != nil {
+		t.Errorf("with the secret: %v", err)
+	}
+	if _, missing, err := there.Admit(t.Context(), "bob", "sn-9", out); err != nil || len(missing) != 1 {
+		t.Errorf("then missing: %+v, %v", missing, err)
 	}
 }
 

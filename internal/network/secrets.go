@@ -84,6 +84,15 @@ func (s *Secrets) GetSecret(ctx context.Context, owner, name string) (api.Secret
 	return described(sec), err
 }
 
+// HasSecret tells whether a workspace has a secret.
+func (s *Secrets) HasSecret(ctx context.Context, owner, name string) (bool, error) {
+	_, err := s.store.Secret(ctx, owner, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // DeleteSecret forgets a secret. Requests of sandboxes that use it fail from then on.
 func (s *Secrets) DeleteSecret(ctx context.Context, owner, name string) error {
 	err := s.store.DeleteSecret(ctx, owner, name)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/archive"
 	"github.com/pandastack/pandastack/internal/driver"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -34,6 +36,13 @@ type Template struct {
 	PIDs     int              // processes and threads inside
 	Spares   int              // interpreters that the guest keeps forked ahead
 	Missing  string           // folder of it that is gone; nothing can be made from it then
+
+	// What a snapshot lies on top of that was taken of one of its sandboxes.
+	RootfsDigest   string
+	ProgramsDigest string
+	// Contents describes the files of the root filesystem, which the digests, of
+	// what it was made from, do not; nil: not known. It takes a while the first time.
+	Contents func(ctx context.Context) (string, error)
 }
 
 // Store is what the Manager keeps its sandboxes in.
@@ -82,6 +91,9 @@ type Config struct {
 	Elapsed     func() time.Duration // time that passed, which nobody can set; the host's since its boot, or what Now says when that is given
 	RunDir      string               // holds a link folder for each sandbox; in the data directory
 	PreviewHost string               // below which ports of sandboxes have their names; told to clients
+	Version     string               // of the server; stands in what it exports
+	Signer      ed25519.PrivateKey   // signs exported snapshots; nil: none can be exported or imported
+	TrustedKeys []archive.Key        // of other servers whose exports may be imported
 	ImageDir    string               // holds snapshots and hibernated sandboxes; beside RunDir, called images
 
 	DefaultTTL time.Duration // 5 min
@@ -241,6 +253,7 @@ type Manager struct {
 
 	diskTaken int64          // bytes set aside for images that are being written
 	restoring map[string]int // snapshots that sandboxes are being made from
+	transfers map[string]int // snapshots that are being exported and imported, by owner
 }
 
 // New makes a Manager. Nothing runs until Run is called.
@@ -274,6 +287,7 @@ func New(cfg Config) (*Manager, error) {
 
 		places:    map[string]int{},
 		restoring: map[string]int{},
+		transfers: map[string]int{},
 	}
 	return m, nil
 }

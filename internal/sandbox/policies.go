@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/archive"
 	"github.com/pandastack/pandastack/internal/caller"
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/guestapi"
@@ -20,6 +21,14 @@ type Policies interface {
 	// Keep writes what the network of a sandbox remembers under the id of a
 	// snapshot of it.
 	Keep(ctx context.Context, sb store.Sandbox, as string) error
+	// Carry gives what of the network of a snapshot may go to another server, and
+	// what was left out of it.
+	Carry(ctx context.Context, sn store.Snapshot) (archive.Network, []api.SnapshotMissing, error)
+	// Admit gives what is to be kept of the network of a snapshot from another
+	// server, under its id here, and names what of it is not here.
+	Admit(ctx context.Context, owner, id string, n archive.Network) (store.Network, []api.SnapshotMissing, error)
+	// HasSecret tells whether a workspace has a secret.
+	HasSecret(ctx context.Context, owner, name string) (bool, error)
 	// Certificate is what a sandbox has to trust so that its policy can hold, in
 	// PEM; nil when nothing is opened.
 	Certificate(ctx context.Context, sb store.Sandbox) ([]byte, error)

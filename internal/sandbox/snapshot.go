@@ -54,7 +54,7 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 	sn := store.Snapshot{
 		ID: newID("sn-"), Owner: row.Owner, Name: req.Name, SandboxID: row.ID, ParentID: row.FromSnapshot, Template: row.Template, Digest: row.Digest,
 		Driver: row.Driver, CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs, Metadata: req.Metadata, Generation: row.Generation,
-		CreatedAt: m.cfg.Now(), Network: row.Network, Tools: row.Tools,
+		CreatedAt: m.cfg.Now(), Network: row.Network, Tools: row.Tools, Contexts: m.contextsIn(ctx, b),
 	}
 	dir := m.imageDir(sn.ID)
 	m.announce(ctx, b)
@@ -94,7 +94,7 @@ func describeSnapshot(sn store.Snapshot) api.Snapshot {
 	return api.Snapshot{
 		ID: sn.ID, Name: sn.Name, SandboxID: sn.SandboxID, ParentID: sn.ParentID, Workspace: sn.Owner, Template: sn.Template, Digest: sn.Digest,
 		CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, Metadata: maps.Clone(sn.Metadata), SizeBytes: sn.SizeBytes, DurationMS: sn.DurationMS,
-		CreatedAt: sn.CreatedAt,
+		CreatedAt: sn.CreatedAt, Contexts: sn.Contexts, Origin: sn.Origin,
 	}
 }
 

@@ -31,11 +31,13 @@ type Snapshot struct {
 	DurationMS float64
 	CreatedAt  time.Time
 	Network    Network
-	Tools      *api.Tools // nil: none
+	Tools      *api.Tools          // nil: none
+	Contexts   []string            // ids of the code contexts in it, as far as known
+	Origin     *api.SnapshotOrigin // nil: it was taken here
 }
 
 const snapshotColumns = `id, owner, name, sandbox_id, parent_id, template, digest, driver, cpu, memory_mb, disk_mb, pids,
-	metadata, generation, size_bytes, duration_ms, created_at, network, tools`
+	metadata, generation, size_bytes, duration_ms, created_at, network, tools, origin, contexts`
 
 // AddSnapshot writes the row of a snapshot whose files are whole, and sees that
 // it survives the end of the machine, as they do.
@@ -52,9 +54,21 @@ func (s *Store) AddSnapshot(ctx context.Context, sn Snapshot) error {
 	if err != nil {
 		return err
 	}
+	origin := ""
+	if sn.Origin != nil {
+		raw, err := json.Marshal(sn.Origin)
+		if err != nil {
+			return fmt.Errorf("encoding an origin: %w", err)
+		}
+		origin = string(raw)
+	}
+	contexts, err := json.Marshal(sn.Contexts)
+	if err != nil {
+		return fmt.Errorf("encoding contexts: %w", err)
+	}
 	v := []any{
 		sn.ID, sn.Owner, sn.Name, sn.SandboxID, sn.ParentID, sn.Template, sn.Digest, sn.Driver, sn.CPU, sn.MemoryMB, sn.DiskMB, sn.PIDs,
-		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), network, tools,
+		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), network, tools, origin, string(contexts),
 	}
 	if _, err := s.write.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES ("+marks(len(v))+")", v...); err != nil {
 		return fmt.Errorf("adding snapshot %s: %w", sn.ID, err)
@@ -124,14 +138,16 @@ func (s *Store) RemoveSnapshot(ctx context.Context, id string) error {
 
 func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 	var (
-		sn      Snapshot
-		meta    string
-		network string
-		tools   string
-		created int64
+		sn       Snapshot
+		meta     string
+		network  string
+		tools    string
+		origin   string
+		contexts string
+		created  int64
 	)
 	err := scan(&sn.ID, &sn.Owner, &sn.Name, &sn.SandboxID, &sn.ParentID, &sn.Template, &sn.Digest, &sn.Driver, &sn.CPU, &sn.MemoryMB,
-		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &network, &tools)
+		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &network, &tools, &origin, &contexts)
 	if err != nil {
 		return sn, err
 	}
@@ -141,6 +157,14 @@ func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 	sn.CreatedAt = fromMillis(created)
 	if sn.Network, err = scanNetwork(network, sn.ID); err != nil {
 		return sn, err
+	}
+	if err := json.Unmarshal([]byte(contexts), &sn.Contexts); err != nil {
+		return sn, fmt.Errorf("contexts of %s: %w", sn.ID, err)
+	}
+	if origin != "" {
+		if err := json.Unmarshal([]byte(origin), &sn.Origin); err != nil {
+			return sn, fmt.Errorf("origin of %s: %w", sn.ID, err)
+		}
 	}
 	sn.Tools, err = scanTools(tools, sn.ID)
 	return sn, err

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -35,7 +36,11 @@ type Store struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 
-	dir string
+	dir      string
+	contents struct {
+		sync.Mutex
+		of map[string]string // by root filesystem
+	}
 }
 
 // sweepGrace is how long something stays after it was first found unused: who

@@ -169,9 +169,7 @@ func (s *Service) Plan(ctx context.Context, owner string, t *api.Tools) (*api.To
 		return nil, err
 	}
 	for _, name := range t.Use {
-		_, isHTTP := s.o.Declared.HTTP[name]
-		_, isMCP := s.o.Declared.MCP[name]
-		if !isHTTP && !isMCP && !s.own(name) {
+		if !s.Declares(name) {
 			return nil, fault.InvalidField("tools.use", "this server declares no tools %.80q", name).WithHint("declared are: %s", strings.Join(s.names(), ", "))
 		}
 	}
@@ -181,6 +179,13 @@ func (s *Service) Plan(ctx context.Context, owner string, t *api.Tools) (*api.To
 	}
 	set.end()
 	return t, nil
+}
+
+// Declares tells whether a namespace can be named in use.
+func (s *Service) Declares(space string) bool {
+	_, isHTTP := s.o.Declared.HTTP[space]
+	_, isMCP := s.o.Declared.MCP[space]
+	return isHTTP || isMCP || s.own(space)
 }
 
 // own tells whether the daemon has functions in a namespace.

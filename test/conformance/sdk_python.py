@@ -119,6 +119,15 @@ def upto(events: Callable[..., Any], args: Dict[str, Any], **more: Any) -> Any:
     return list(islice(events(**args, **more), count))
 
 
+def copied_snapshot(args: Dict[str, Any]) -> Any:
+    """Out into a file here, and in again."""
+    with tempfile.TemporaryDirectory() as here:
+        archive = Path(here, "archive")
+        size = client.snapshots.export_archive(args.pop("id"), archive)
+        assert size == archive.stat().st_size
+        return client.snapshots.import_archive(archive, **args)
+
+
 def watched(args: Dict[str, Any]) -> Any:
     """So many changes, the first of which may be one that is made here."""
     files, write, count = sandbox(args).filesystem, args.pop("write", None), args.pop("count")
@@ -250,6 +259,7 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "snapshots.list": lambda a: client.snapshots.list(**a),
     "snapshots.get": lambda a: client.snapshots.get(**a),
     "snapshots.update": lambda a: client.snapshots.update(**a),
+    "snapshots.copied": copied_snapshot,
     "snapshots.delete": lambda a: client.snapshots.delete(**a),
     "sandboxes.create": lambda a: client.sandboxes.create(**with_tools(a)),
     "sandboxes.get": lambda a: client.sandboxes.get(**a),

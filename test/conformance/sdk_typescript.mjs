@@ -96,6 +96,20 @@ async function copiedDir(sandbox, { path, tree }) {
   }
 }
 
+// Out into a file here, and in again; in a browser as a stream.
+async function copiedSnapshot(snapshots, { id, ...rest }) {
+  const fs = globalThis.process?.getBuiltinModule("node:fs");
+  if (fs === undefined) return snapshots.importArchive(await snapshots.readArchive(id), options(rest));
+  const here = fs.mkdtempSync(`${process.getBuiltinModule("node:os").tmpdir()}/conformance-`);
+  try {
+    const size = await snapshots.exportArchive(id, `${here}/archive`);
+    if (size !== fs.statSync(`${here}/archive`).size) throw new Error(`${size} bytes`);
+    return await snapshots.importArchive(`${here}/archive`, options(rest));
+  } finally {
+    fs.rmSync(here, { recursive: true });
+  }
+}
+
 function seenTree(fs, folder, above) {
   const tree = {};
   for (const entry of fs.readdirSync(`${folder}/${above}`, { withFileTypes: true })) {
@@ -168,6 +182,7 @@ export function operations(config = {}) {
     "snapshots.list": (a) => client.snapshots.list(options(a)),
     "snapshots.get": ({ id }) => client.snapshots.get(id),
     "snapshots.update": ({ id, ...a }) => client.snapshots.update(id, options(a)),
+    "snapshots.copied": (a) => copiedSnapshot(client.snapshots, a),
     "snapshots.delete": ({ id }) => client.snapshots.delete(id),
     "sandboxes.create": (a) => client.sandboxes.create(options(withTools(a))),
     "sandboxes.get": ({ id }) => client.sandboxes.get(id),

@@ -36,7 +36,7 @@ VOLATILE = {
     "duration_ms", "boot_ms", "boot_mode", "uptime_seconds", "host_cpu_percent", "host_rss_bytes", "host_vsz_bytes", "threads",
     "cpu_percent", "cpu_seconds", "memory_bytes", "disk_bytes", "processes", "idle_seconds", "size_bytes", "request_id", "token",
     "prefix", "pid", "id", "context_id", "execution_id", "sandbox_id", "forked_from", "tree_id", "fork_tree_id", "fork_parent_id", "winner", "deleted", "reaped", "version", "commit",
-    "generation", "message", "incarnation", "digest", "image/png", "usage", "limit_hits", "decided_at", "by", "cpu", "from_snapshot", "suite", "url", "proxy_url", "preview_host",
+    "generation", "message", "incarnation", "digest", "image/png", "usage", "limit_hits", "decided_at", "by", "cpu", "from_snapshot", "contexts", "snapshot_id", "exported_at", "imported_at", "suite", "url", "proxy_url", "preview_host",
 }
 # What only some SDKs can give of an outcome.
 APART = {

@@ -3,3 +3,4 @@
 import schemathesis
 
 schemathesis.serializer.alias("application/x-tar", "application/octet-stream")
+schemathesis.serializer.alias("application/zstd", "application/octet-stream")

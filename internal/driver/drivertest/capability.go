@@ -178,9 +178,38 @@ func testDamagedSnapshot(t *testing.T, f *Fixture) {
 			t.Fatal(err)
 		}
 	}
+	if carrier, ok := f.Driver.(driver.Carrier); ok {
+		testNeeds(t, carrier, dir)
+	}
 	s, link := f.spec(t)
 	s.Snapshot = dir
 	stop(t, f.start(t, s, link))
+}
+
+// testNeeds asks what a snapshot needs that was made here.
+func testNeeds(t *testing.T, carrier driver.Carrier, dir string) {
+	ctx := context.Background()
+	needs, err := carrier.Needs(ctx, dir)
+	if err != nil || needs.Made == "" || needs.Arch == "" {
+		t.Fatalf("Needs of a whole one: %+v, %v", needs, err)
+	}
+	if err := carrier.Fits(ctx, needs); err != nil {
+		t.Errorf("what was made here does not fit: %v", err)
+	}
+	for what, change := range map[string]func(*driver.Needs){
+		"made":     func(n *driver.Needs) { n.Made = "another " + n.Made },
+		"arch":     func(n *driver.Needs) { n.Arch = "pdp11" },
+		"features": func(n *driver.Needs) { n.Features = append(slices.Clone(n.Features), "zz_of_tomorrow") },
+	} {
+		other := needs
+		change(&other)
+		if err := carrier.Fits(ctx, other); !errors.Is(err, fault.Conflict) || !errors.Is(err, driver.ErrStale) {
+			t.Errorf("it fits with another %s: %v", what, err)
+		}
+	}
+	if _, err := carrier.Needs(ctx, filepath.Join(dir, "none")); err == nil {
+		t.Error("Needs of nothing")
+	}
 }
 
 // testRetarget restores one that was prepared for another snapshot.

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -149,6 +150,7 @@ type Driver struct{ host *Host }
 var (
 	_ driver.Driver      = (*Driver)(nil)
 	_ driver.Snapshotter = (*Driver)(nil)
+	_ driver.Carrier     = (*Driver)(nil)
 	_ driver.Pauser      = (*Driver)(nil)
 	_ driver.Limiter     = (*Driver)(nil)
 	_ driver.Networker   = (*Driver)(nil)
@@ -487,6 +489,28 @@ func (d *Driver) Inspect(_ context.Context, dir string) (driver.Image, error) {
 	}
 	_, err = readImage(dir)
 	return driver.Image{Bytes: info.Size()}, err
+}
+
+// made is what the images are of.
+const made = "fake 1"
+
+// Needs is the same for all images.
+func (d *Driver) Needs(ctx context.Context, dir string) (driver.Needs, error) {
+	_, err := d.Inspect(ctx, dir)
+	return driver.Needs{Made: made, Arch: runtime.GOARCH, Features: []string{"fpu"}}, err
+}
+
+// Fits refuses what another driver, or this one on another machine, has made.
+func (d *Driver) Fits(_ context.Context, n driver.Needs) error {
+	switch {
+	case n.Arch != runtime.GOARCH:
+		return fault.Wrap(driver.ErrStale, api.CodeConflict, "the snapshot was made on another processor architecture: %s, and this is %s", n.Arch, runtime.GOARCH)
+	case slices.ContainsFunc(n.Features, func(f string) bool { return f != "fpu" }):
+		return fault.Wrap(driver.ErrStale, api.CodeConflict, "the snapshot was made on a processor with features that this one lacks: %v", n.Features)
+	case n.Made != made:
+		return fault.Wrap(driver.ErrStale, api.CodeConflict, "the snapshot was made by another version of the server: by %q, and this is %q", n.Made, made)
+	}
+	return nil
 }
 
 // Pause holds a guest still.

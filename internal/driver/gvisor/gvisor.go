@@ -88,6 +88,7 @@ var (
 	_ driver.Driver        = (*Driver)(nil)
 	_ driver.Builder       = (*Driver)(nil)
 	_ driver.Snapshotter   = (*Driver)(nil)
+	_ driver.Carrier       = (*Driver)(nil)
 	_ driver.Pauser        = (*Driver)(nil)
 	_ driver.Restorer      = (*Driver)(nil)
 	_ driver.RootOwner     = (*Driver)(nil)

@@ -133,6 +133,21 @@ func (d *Driver) Inspect(ctx context.Context, dir string) (driver.Image, error) 
 	return driver.Image{Bytes: m.Bytes, DiskMB: m.DiskMB}, err
 }
 
+// Needs implements driver.Carrier.
+func (d *Driver) Needs(ctx context.Context, dir string) (driver.Needs, error) {
+	m, err := d.readMark(ctx, dir)
+	return driver.Needs{Made: m.Made, Arch: m.Arch, Features: m.Features}, err
+}
+
+// Fits implements driver.Carrier.
+func (d *Driver) Fits(ctx context.Context, n driver.Needs) error {
+	here, err := d.Fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	return mark{Made: n.Made, Arch: n.Arch, Features: n.Features}.fits(here)
+}
+
 // readMark looks whether a folder can be restored here, and whether its files
 // are those that were written.
 func (d *Driver) readMark(ctx context.Context, dir string) (m mark, err error) {

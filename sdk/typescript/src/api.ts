@@ -71,6 +71,8 @@ export interface Version {
   go: string;
   /** What runs the sandboxes. */
   driver: string;
+  /** What the server's exported snapshots are signed with, as other servers name it in the setting snapshot_trusted_keys. */
+  snapshot_key?: string;
 }
 
 export interface Me {
@@ -588,6 +590,39 @@ export interface Snapshot {
   duration_ms: number;
   /** In RFC 3339. */
   created_at: string;
+  /** Ids of the code contexts in it, as far as the sandbox said. */
+  contexts?: string[];
+  origin?: SnapshotOrigin;
+}
+
+/** Where an imported snapshot is from; `sandbox_id` and `parent_id` of the snapshot are ids of that server. */
+export interface SnapshotOrigin {
+  /** Its id there. */
+  snapshot_id: string;
+  workspace: string;
+  /** Of the server that signed the archive, as ed25519:… */
+  key: string;
+  /** Of that server. */
+  version: string;
+  /** In RFC 3339. */
+  exported_at: string;
+  /** In RFC 3339. */
+  imported_at: string;
+}
+
+export interface SnapshotImport {
+  snapshot: Snapshot;
+  /** What the sandbox had and this server does not. */
+  missing: SnapshotMissing[];
+}
+
+export interface SnapshotMissing {
+  /** A secret of the workspace; the value of a header that was given with the sandbox, which is never exported; a named network policy; a namespace of tools that the server's settings declare. */
+  kind: "secret" | "value" | "policy" | "tools";
+  /** Of the secret, header, policy or namespace. */
+  name: string;
+  /** The host, or the tools, that it was for. */
+  for?: string;
 }
 
 export interface SnapshotRequest {

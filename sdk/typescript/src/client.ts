@@ -1,11 +1,14 @@
 /** The client: one server and one key. */
 
 import type * as api from "./api.js";
-import { findEndpoint, type Endpoint } from "./config.js";
-import { ANSWER_SECONDS, Connection, segment, type CallOptions } from "./connection.js";
+import { findEndpoint, localFiles, type Endpoint } from "./config.js";
+import { ANSWER_SECONDS, Connection, segment, type Call, type CallOptions, type Content } from "./connection.js";
 import { Secrets } from "./network.js";
 import { type CreateOptions, Sandbox } from "./sandbox.js";
+import { content, saved, streamed } from "./streams.js";
 import { Approvals } from "./tools.js";
+
+const SNAPSHOT_SECONDS = 180; // that a server may be silent while it reads or checks one
 
 /** Where the server is, and how patient a client is. */
 export interface ClientOptions {
@@ -300,6 +303,10 @@ export class Tokens {
   }
 }
 
+function archive(id: string, options: CallOptions): Call {
+  return { method: "GET", path: `/snapshots/${segment("snapshot id", id)}/export`, accept: "*/*", quietSeconds: SNAPSHOT_SECONDS, repeatable: true, ...options };
+}
+
 /** The snapshots that are kept: `client.snapshots`. */
 export class Snapshots {
   readonly #client: Client;
@@ -332,6 +339,42 @@ export class Snapshots {
   async update(id: string, changes: { name?: string | undefined; metadata?: Record<string, string> | undefined } & CallOptions): Promise<api.Snapshot> {
     const { name, metadata, signal } = changes;
     return (await this.#client.connection.send({ method: "PATCH", path: `/snapshots/${segment("snapshot id", id)}`, json: { name, metadata }, repeatable: true, signal })).object<api.Snapshot>();
+  }
+
+  /**
+   * Streams a snapshot into a local file, which another server can import; it appears when it is complete. It is not
+   * encrypted: the memory of the sandbox is in it, with every secret that was there. Not in browsers: use `readArchive`.
+   *
+   * @returns the file's size in bytes.
+   * @throws NotFoundError there is no such snapshot.
+   * @throws Error the local file can't be written.
+   * @throws NetworkError the connection broke; nothing is left behind.
+   */
+  async exportArchive(id: string, local: string, options: CallOptions = {}): Promise<number> {
+    localFiles(); // or it says so before anything is read
+    return saved(await this.#client.connection.stream(archive(id, options)), local);
+  }
+
+  /** What `exportArchive` writes, as it comes. A connection that breaks errors the stream with a `NetworkError`. */
+  async readArchive(id: string, options: CallOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    return streamed(await this.#client.connection.stream(archive(id, options)));
+  }
+
+  /**
+   * Makes a snapshot of what `exportArchive` wrote, whole or not at all. What the server did not export itself for the same
+   * workspace needs the scope `admin`, and a signature whose key stands in the server's setting `snapshot_trusted_keys`.
+   *
+   * @param source the path of a local file; bytes; or a stream.
+   * @param options `name`: what to call it. Default: as it was called.
+   * @throws BadRequestError it is damaged, cut off, or no archive; or too large (status 413).
+   * @throws AuthError the server does not trust whoever signed it, or the key lacks the scope.
+   * @throws ConflictError the template is not here, or processor or version do not fit.
+   * @throws CapacityError there is no room on the disk (status 507), or too many come at once.
+   */
+  async importArchive(source: Content, options: { name?: string | undefined } & CallOptions = {}): Promise<api.SnapshotImport> {
+    const { name, signal } = options;
+    const body = content(typeof source === "string" ? localFiles().createReadStream(source) : source);
+    return (await this.#client.connection.send({ method: "POST", path: "/snapshots/import", query: [["name", name]], content: body, quietSeconds: SNAPSHOT_SECONDS, signal })).object<api.SnapshotImport>();
   }
 
   /**

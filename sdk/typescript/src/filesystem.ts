@@ -3,9 +3,10 @@
 import type * as api from "./api.js";
 import type { Client } from "./client.js";
 import { localFiles } from "./config.js";
-import { asyncDispose, QUIET_SECONDS, segment, type Call, type CallOptions, type Content, type StreamAnswer } from "./connection.js";
+import { asyncDispose, QUIET_SECONDS, segment, type Call, type CallOptions, type Content } from "./connection.js";
 import { NotFoundError } from "./errors.js";
 import { fromBase64 } from "./events.js";
+import { content, saved, streamed } from "./streams.js";
 import { packed, Tally, unpack, type Copied } from "./tar.js";
 
 export type { Copied };
@@ -161,26 +162,8 @@ export class Filesystem {
    * @throws NetworkError the connection broke; nothing is left behind.
    */
   async download(remote: Path, local: string, options: CallOptions = {}): Promise<number> {
-    const fs = localFiles();
-    const part = `${local}.${crypto.randomUUID().slice(0, 8)}.part`;
-    const answer = await this.#client.connection.stream(this.#reading(remote, options));
-    let size = 0;
-    try {
-      const file = fs.openSync(part, "wx");
-      try {
-        for await (const piece of answer.pieces()) {
-          for (let at = 0; at < piece.length; ) at += fs.writeSync(file, piece.subarray(at));
-          size += piece.length;
-        }
-      } finally {
-        fs.closeSync(file);
-      }
-      fs.renameSync(part, local);
-    } finally {
-      answer.close();
-      fs.rmSync(part, { force: true });
-    }
-    return size;
+    localFiles(); // or it says so before anything is read
+    return saved(await this.#client.connection.stream(this.#reading(remote, options)), local);
   }
 
   /**
@@ -463,24 +446,6 @@ function fileEvent(event: api.FileEvent): FileEvent {
   };
 }
 
-/** An answer's body, read no faster than it is wanted. */
-function streamed(answer: StreamAnswer): ReadableStream<Uint8Array> {
-  const pieces = answer.pieces();
-  return new ReadableStream<Uint8Array>(
-    {
-      async pull(controller) {
-        const { done, value } = await pieces.next();
-        if (done) controller.close();
-        else controller.enqueue(value);
-      },
-      cancel() {
-        answer.close();
-      },
-    },
-    { highWaterMark: 0 },
-  );
-}
-
 function rangeOf(start: number | undefined, end: number | undefined): string | undefined {
   if (start === undefined && end === undefined) return undefined;
   for (const [name, value] of [["start", start], ["end", end]] as const) {
@@ -493,13 +458,6 @@ function rangeOf(start: number | undefined, end: number | undefined): string | u
   const from = start ?? 0;
   if (end !== undefined && end <= from) throw new RangeError(`end must be above start (${from}), not ${end}`);
   return `bytes=${from}-${end === undefined ? "" : end - 1}`;
-}
-
-/** A view of a part of a buffer is sent as that part. */
-function content(data: unknown): Content {
-  const fits = typeof data === "string" || (typeof data === "object" && data !== null && (ArrayBuffer.isView(data) || data instanceof ArrayBuffer || data instanceof Blob || data instanceof ReadableStream || Symbol.asyncIterator in data));
-  if (!fits) throw new TypeError(`data must be a string, bytes, a Blob or a stream, not ${data === null ? "null" : typeof data}`);
-  return data as Content;
 }
 
 function permissions(mode: number | string): string {

@@ -292,6 +292,14 @@ var operations = map[string]operation{
 		}
 		return c.PatchSnapshot(ctx, a.ID, p)
 	},
+	"snapshots.copied": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
+		r, err := c.ExportSnapshot(ctx, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return c.ImportSnapshot(ctx, r, a.Name)
+	}),
 	"snapshots.delete": ofClient(func(ctx context.Context, c *pandastack.Client, a args) (any, error) {
 		return nil, c.DeleteSnapshot(ctx, a.ID)
 	}),

@@ -697,6 +697,16 @@ def update_snapshot(snapshot_id: str, name: Optional[str], metadata: Optional[Di
     return Request("PATCH", path, body=body, repeatable=True)
 
 
+def export_snapshot(snapshot_id: str) -> Request:
+    path = f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}/export"
+    return Request("GET", path, read_seconds=SNAPSHOT_SECONDS, repeatable=True, accept="*/*")
+
+
+def import_snapshot(archive: Union[bytes, Upload], name: Optional[str]) -> Request:
+    query: List[Any] = [("name", None if name is None else check.text("name", name))]
+    return Request("POST", "/snapshots/import", query, body=_content(archive), read_seconds=SNAPSHOT_SECONDS)
+
+
 def delete_snapshot(snapshot_id: str) -> Request:
     request = Request("DELETE", f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}", repeatable=True)
     request.read_seconds = max(ANSWER_SECONDS, 60.0)

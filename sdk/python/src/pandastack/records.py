@@ -17,6 +17,7 @@ __all__ = [
     "ExecResult",
     "Exploration",
     "FileInfo",
+    "ImportedSnapshot",
     "LifeEvent",
     "Lifecycle",
     "NetworkEvent",
@@ -26,6 +27,7 @@ __all__ = [
     "ProcessInfo",
     "SandboxInfo",
     "SnapshotID",
+    "SnapshotOrigin",
     "TemplateInfo",
     "Token",
     "WriteResult",
@@ -986,6 +988,8 @@ class SnapshotID(str):
         size_bytes: of what it keeps, None when unknown.
         duration_ms: milliseconds that taking it took.
         created_at: an aware datetime, None when unknown.
+        contexts: ids of the code contexts in it, as far as the sandbox said.
+        origin: where an imported one is from, whose ids `sandbox_id` and `parent_id` are then; None of one taken here.
         raw: the whole description as it came.
     """
 
@@ -1002,6 +1006,8 @@ class SnapshotID(str):
     size_bytes: Optional[int]
     duration_ms: Optional[float]
     created_at: Optional[datetime]
+    contexts: List[str]
+    origin: "Optional[SnapshotOrigin]"
     raw: Dict[str, Any]
 
     @property
@@ -1022,8 +1028,58 @@ class SnapshotID(str):
         made.size_bytes = body.get("size_bytes")
         made.duration_ms = body.get("duration_ms")
         made.created_at = _time(body.get("created_at"))
+        made.contexts = list(body.get("contexts") or [])
+        made.origin = SnapshotOrigin.from_wire(body["origin"]) if body.get("origin") else None
         made.raw = dict(body)
         return made
+
+
+@dataclass(frozen=True)
+class SnapshotOrigin:
+    """Where an imported snapshot is from.
+
+    Attributes:
+        snapshot_id, workspace: its id and whose it was, there.
+        key: of the server that signed the archive, as "ed25519:…". version: of that server.
+        exported_at, imported_at: aware datetimes.
+    """
+
+    snapshot_id: str
+    workspace: str
+    key: str
+    version: str
+    exported_at: Optional[datetime]
+    imported_at: Optional[datetime]
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "SnapshotOrigin":
+        return SnapshotOrigin(
+            snapshot_id=body.get("snapshot_id") or "",
+            workspace=body.get("workspace") or "",
+            key=body.get("key") or "",
+            version=body.get("version") or "",
+            exported_at=_time(body.get("exported_at")),
+            imported_at=_time(body.get("imported_at")),
+        )
+
+
+@dataclass(frozen=True)
+class ImportedSnapshot:
+    """What came of an import.
+
+    Attributes:
+        snapshot: the new one, under an id of this server.
+        missing: what the sandbox had and this server does not, each with ``kind`` and ``name``, and perhaps ``for``, the
+            host or the tools: a "secret" of the workspace, a "value" of a header, which is never exported, a named
+            network "policy", a namespace of "tools".
+    """
+
+    snapshot: SnapshotID
+    missing: List[Dict[str, str]]
+
+    @staticmethod
+    def from_wire(body: Mapping[str, Any]) -> "ImportedSnapshot":
+        return ImportedSnapshot(SnapshotID.from_wire(body["snapshot"]), [dict(m) for m in body.get("missing") or []])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import uuid
 from pathlib import Path
@@ -14,7 +13,7 @@ from .._request import Upload
 from .._trees import Packing, Unpacking
 from ..errors import NotFoundError, PandastackError
 from ..records import Copied, FileEvent, FileInfo, WriteResult
-from .client import AsyncClient, AsyncHold
+from .client import AsyncClient, AsyncHold, _download
 from .transport import Background, call, write_piece
 
 
@@ -153,21 +152,7 @@ class AsyncFilesystem:
             OSError: the local file can't be written.
             APIConnectionError: the connection broke; nothing is left behind.
         """
-        target = Path(local)
-        part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
-        request = routes.read_file(self._sandbox_id, remote)
-        size = 0
-        try:
-            with open(part, "wb") as file:
-                async with self._client._stream(request) as answer:
-                    async for piece in answer.pieces():
-                        await write_piece(file, piece)
-                        size += len(piece)
-            os.replace(part, target)
-        finally:
-            if part.exists():
-                part.unlink()
-        return size
+        return await _download(self._client, routes.read_file(self._sandbox_id, remote), local)
 
     async def upload_dir(
         self, local: Union[str, Path], remote: str, *, on_progress: Optional[Callable[[Copied], Any]] = None

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
+import os
 import time
+import uuid
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, List, Mapping, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, List, Mapping, Optional, Union
 
 from .. import _checks as check
 from .. import _routes as routes
 from .._config import find_endpoint
-from .._request import Request, Response
+from .._request import Request, Response, Upload
 from .._retry import FIRST_CALL_SECONDS, GIVE_UP_SECONDS, Backoff, Throttle
 from ..errors import APIConnectionError, CapacityError, NotFoundError, PandastackError, ServerError
 from ..events import Event, EventDecoder
-from ..records import LifeEvent, SandboxInfo, SnapshotID, TemplateInfo, Token
-from .transport import StreamResponse, Transport, shared, sleep
+from ..records import ImportedSnapshot, LifeEvent, SandboxInfo, SnapshotID, TemplateInfo, Token
+from .transport import StreamResponse, Transport, shared, sleep, write_piece
 
 if TYPE_CHECKING:
     from .tools import Approvals
@@ -455,6 +458,24 @@ class Tokens:
     delete = revoke  # the word of the other resources
 
 
+def _download(client: Client, request: Request, local: Union[str, Path]) -> int:
+    """Streams an answer into a local file, which appears when it is complete. Gives its size in bytes."""
+    target = Path(local)
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    size = 0
+    try:
+        with open(part, "wb") as file:
+            with client._stream(request) as answer:
+                for piece in answer.pieces():
+                    write_piece(file, piece)
+                    size += len(piece)
+        os.replace(part, target)
+    finally:
+        if part.exists():
+            part.unlink()
+    return size
+
+
 class Snapshots:
     """The snapshots that are kept: ``client.snapshots``."""
 
@@ -483,6 +504,44 @@ class Snapshots:
             NotFoundError: there is none.
         """
         return SnapshotID.from_wire((self._client._send(routes.update_snapshot(id, name, metadata))).object())
+
+    def export_archive(self, id: str, local: Union[str, Path]) -> int:
+        """Streams a snapshot into a local file, which another server can import; it appears when it is complete.
+
+        It is not encrypted: the memory of the sandbox is in it, with every secret that was there.
+
+        Returns:
+            The file's size in bytes.
+
+        Raises:
+            NotFoundError: there is no such snapshot.
+            OSError: the local file can't be written.
+            APIConnectionError: the connection broke; nothing is left behind.
+        """
+        return _download(self._client, routes.export_snapshot(id), local)
+
+    def import_archive(self, source: Union[str, Path, bytes, Upload], *, name: Optional[str] = None) -> ImportedSnapshot:
+        """Makes a snapshot of a file that `export_archive` wrote, whole or not at all.
+
+        What the server did not export itself for the same workspace needs the scope ``admin``, and a signature whose key
+        stands in the server's setting ``snapshot_trusted_keys``.
+
+        Args:
+            source: the path of the file, its bytes, or an open file, which is streamed from where it stands.
+            name: what to call it. Default: as it was called.
+
+        Raises:
+            OSError: the local file can't be read.
+            BadRequestError: it is damaged, cut off, or no archive; or too large (status 413).
+            AuthError: the server does not trust whoever signed it, or the key lacks the scope.
+            ConflictError: the template is not here, or processor or version do not fit.
+            CapacityError: there is no room on the disk (status 507), or too many come at once.
+        """
+        if isinstance(source, (str, Path)):
+            with open(source, "rb") as file:
+                return self.import_archive(file, name=name)
+        answer = self._client._send(routes.import_snapshot(source, name))
+        return ImportedSnapshot.from_wire(answer.object())
 
     def delete(self, id: str) -> None:
         """Removes a snapshot.

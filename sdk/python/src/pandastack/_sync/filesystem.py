@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import uuid
 from pathlib import Path
@@ -15,7 +14,7 @@ from .._request import Upload
 from .._trees import Packing, Unpacking
 from ..errors import NotFoundError, PandastackError
 from ..records import Copied, FileEvent, FileInfo, WriteResult
-from .client import Client, Hold
+from .client import Client, Hold, _download
 from .transport import Background, call, write_piece
 
 
@@ -154,21 +153,7 @@ class Filesystem:
             OSError: the local file can't be written.
             APIConnectionError: the connection broke; nothing is left behind.
         """
-        target = Path(local)
-        part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
-        request = routes.read_file(self._sandbox_id, remote)
-        size = 0
-        try:
-            with open(part, "wb") as file:
-                with self._client._stream(request) as answer:
-                    for piece in answer.pieces():
-                        write_piece(file, piece)
-                        size += len(piece)
-            os.replace(part, target)
-        finally:
-            if part.exists():
-                part.unlink()
-        return size
+        return _download(self._client, routes.read_file(self._sandbox_id, remote), local)
 
     def upload_dir(
         self, local: Union[str, Path], remote: str, *, on_progress: Optional[Callable[[Copied], Any]] = None
