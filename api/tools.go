@@ -167,7 +167,7 @@ type Decision struct {
 
 // ToolMessage is what a program that is connected hears, over its WebSocket.
 type ToolMessage struct {
-	Type        string          `json:"type"` // "connected", "tool_call", or "tool_cancel": nobody waits for the result any more
+	Type        string          `json:"type"` // "connected", "tool_call", "tool_cancel": nobody waits for the result any more, or, for pages alone, "ping"
 	CallID      string          `json:"call_id"`
 	SandboxID   string          `json:"sandbox_id,omitempty"`
 	ContextID   string          `json:"context_id,omitempty"`   // as the sandbox says

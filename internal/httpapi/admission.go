@@ -52,10 +52,15 @@ func (s *Server) authenticated(need auth.Scope, next handler) handler {
 
 // bearer is the key that a request carries, "" without one.
 func bearer(r *http.Request) string {
+	offered := offeredKey(r) // taken out, whether it counts or not
 	if key := jupyterKey(r); key != "" {
 		return key
 	}
-	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	given := r.Header.Get("Authorization")
+	if given == "" {
+		return offered
+	}
+	scheme, secret, _ := strings.Cut(given, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -15,10 +13,7 @@ import (
 	"github.com/pandastack/pandastack/internal/fault"
 )
 
-const (
-	wsPing     = 20 * time.Second // how often a client must show that it is there
-	wsCommands = 32               // that run on one connection at once
-)
+const wsCommands = 32 // that run on one connection at once
 
 // wsRequest is what a client says: run this under an id of its choice, or
 // cancel what runs under it.
@@ -80,34 +75,6 @@ func (s *Server) reachable(r *http.Request) error {
 		done()
 	}
 	return err
-}
-
-// upgrade makes a WebSocket of a request. Without one and an error it has
-// answered already.
-func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return nil, errNoWebSocket
-	}
-	conn, err := websocket.Accept(w, r, nil) // foreign origins were refused already
-	if err != nil {
-		stateOf(r.Context()).err = err
-		return nil, nil
-	}
-	return conn, nil
-}
-
-var errNoWebSocket = &withStatus{
-	fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("commands run without one by POST …/exec/stream, terminals by POST …/processes, cells by POST …/run"),
-	http.StatusUpgradeRequired, "Upgrade", "websocket",
-}
-
-// goodbye ends a WebSocket, and says so when it is because the server stops.
-func goodbye(r *http.Request, conn *websocket.Conn) {
-	status, why := websocket.StatusNormalClosure, ""
-	if errors.Is(context.Cause(r.Context()), ErrStopping) {
-		status, why = websocket.StatusGoingAway, ErrStopping.Error()
-	}
-	_ = conn.Close(status, why) // it may be gone
 }
 
 // wsMux is the commands of one connection.
@@ -222,39 +189,3 @@ func (m *wsMux) fail(ctx context.Context, id string, err error) {
 }
 
 func (m *wsMux) send(ctx context.Context, message any) error { return say(ctx, m.conn, message) }
-
-// say writes one message as JSON.
-func say(ctx context.Context, conn *websocket.Conn, message any) error {
-	raw, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
-	return write(ctx, conn, websocket.MessageText, raw)
-}
-
-// write writes one message. A client that does not read for long is cut off.
-func write(ctx context.Context, conn *websocket.Conn, kind websocket.MessageType, raw []byte) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamStall)
-	defer cancel()
-	return conn.Write(ctx, kind, raw)
-}
-
-// ping finds out about a client that is gone without a word.
-func ping(ctx context.Context, conn *websocket.Conn) {
-	t := time.NewTicker(wsPing)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		pong, cancel := context.WithTimeout(ctx, wsPing)
-		err := conn.Ping(pong)
-		cancel()
-		if err != nil {
-			_ = conn.CloseNow() // which ends the reading
-			return
-		}
-	}
-}

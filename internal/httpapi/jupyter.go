@@ -309,13 +309,9 @@ func (s *Server) kernelChannels(w http.ResponseWriter, r *http.Request, c api.Co
 	if err := clientName("session_id", q.Get("session_id")); err != nil {
 		return err
 	}
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return errNoWebSocket
-	}
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{jupyter.Subprotocol}}) // foreign origins were refused already
-	if err != nil {
-		stateOf(r.Context()).err = err
-		return nil
+	conn, err := upgradeTo(w, r, jupyter.Subprotocol)
+	if conn == nil {
+		return err
 	}
 	stateOf(r.Context()).err = s.Notebooks.Serve(r.Context(), owner(r), r.PathValue("id"), c.ID, q.Get("session_id"), conn)
 	goodbye(r, conn)

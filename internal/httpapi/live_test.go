@@ -62,8 +62,8 @@ func (dir oneTemplate) Templates(context.Context) ([]sandbox.Template, error) {
 
 func newLive(t *testing.T) *live { return newLiveWith(t, oneKey{}, nil) }
 
-// newLiveWith is for tests that are about keys, or about what is logged.
-func newLiveWith(t *testing.T, keys httpapi.Keys, log *slog.Logger) *live {
+// newLiveWith is for tests that are about keys, about what is logged, or about what else a server is made of.
+func newLiveWith(t *testing.T, keys httpapi.Keys, log *slog.Logger, more ...func(*httpapi.Options)) *live {
 	t.Helper()
 	// Short, because the path of a Unix socket holds 107 bytes.
 	dir, err := os.MkdirTemp("", "ps")
@@ -86,10 +86,14 @@ func newLiveWith(t *testing.T, keys httpapi.Keys, log *slog.Logger) *live {
 	requests, stop := context.WithCancelCause(context.Background())
 	kernels, commands := kernel.New(m, kernel.Config{DisconnectWait: 20 * time.Millisecond}), process.New(m, process.Config{})
 	agents := agent.New(agent.Config{Dir: dir + "/agents", Sandboxes: m, Kernels: kernels, Models: &llm.Catalog{}})
-	srv := httptest.NewUnstartedServer(httpapi.Conform(t, httpapi.New(httpapi.Options{
+	options := httpapi.Options{
 		Sandboxes: m, Kernels: kernels, Commands: commands, Agents: agents, Keys: keys, Log: log,
 		Links: preview.NewSigner([]byte("of a test"), time.Now),
-	})))
+	}
+	for _, set := range more {
+		set(&options)
+	}
+	srv := httptest.NewUnstartedServer(httpapi.Conform(t, httpapi.New(options)))
 	srv.Config.BaseContext = func(net.Listener) context.Context { return requests }
 	srv.Start()
 	t.Cleanup(func() {

@@ -177,14 +177,9 @@ func (s *Server) connectPort(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer flow.Close()
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return &withStatus{fault.New(api.CodeInvalid, "this route speaks WebSocket").WithHint("pandastack sandbox forward speaks it for you"),
-			http.StatusUpgradeRequired, "Upgrade", "websocket"}
-	}
-	conn, err := websocket.Accept(w, r, nil) // foreign origins were refused already
-	if err != nil {
-		stateOf(r.Context()).err = err // it has answered
-		return nil
+	conn, err := upgrade(w, r)
+	if conn == nil {
+		return err
 	}
 	conn.SetReadLimit(connectRead)
 	ctx, cancel := context.WithCancel(r.Context())

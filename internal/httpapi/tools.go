@@ -164,6 +164,11 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, scope string) e
 	c := t.Connect(scope, func(m api.ToolMessage) error { return say(ctx, conn, m) })
 	var beside sync.WaitGroup
 	beside.Go(func() { ping(ctx, conn) })
+	if conn.Subprotocol() == pageProtocol { // a page's code does not hear of pings
+		beside.Go(func() {
+			every(ctx, wsPing, func() bool { return say(ctx, conn, api.ToolMessage{Type: "ping"}) == nil })
+		})
+	}
 	beside.Go(func() {
 		select {
 		case <-c.Done():

@@ -153,18 +153,18 @@ class _PageHandler(SimpleHTTPRequestHandler):
 
 
 class Browser:
-    """The TypeScript SDK in headless Chromium. A context manager."""
+    """The TypeScript SDK in headless Chromium, on a page of this folder. A context manager."""
 
     name = "chromium"
 
-    def __init__(self, page: Page, env: dict[str, str]) -> None:
+    def __init__(self, page: Page, env: dict[str, str], operations: str = "sdk_typescript.mjs") -> None:
         command("typescript")  # built
         page.config = {"apiUrl": env["PANDASTACK_API_URL"], "apiKey": env["PANDASTACK_API_KEY"]}
         self._page = page
         self._profile = tempfile.mkdtemp(prefix="pst-chromium-")
         self._log = open(Path(self._profile) / "log", "w+")  # noqa: SIM115  # for as long as the browser lives
         self._process = subprocess.Popen(
-            [*CHROMIUM, f"--user-data-dir={self._profile}/profile", f"{page.origin}/test/conformance/page.html"],
+            [*CHROMIUM, f"--user-data-dir={self._profile}/profile", f"{page.origin}/test/conformance/page.html?{operations}"],
             env={**env, "HOME": self._profile}, stdout=self._log, stderr=self._log, start_new_session=True,
         )
 

@@ -33,14 +33,14 @@ NOT_CALLED = {
     **dict.fromkeys(("readTar", "writeTar"), "folders of this machine as streams: filesystem.copied_dir in programme.json"),
     "execPTY": "a terminal that ends with its connection: sandbox.pty's do not",
     "attachProcess": "for programs that are at a terminal themselves, like the command line; sandbox.pty has the same as events",
-    "connectPort": "a WebSocket: Dial of Go and dial of TypeScript, see test_previews.py",
+    "connectPort": "a WebSocket: Dial of Go and dial of TypeScript, see test_previews.py and test_pages.py",
     **{f"{of}{method}": "for any HTTP client" for of in ("proxy", "link") for method in ("Get", "Post", "Put", "Patch", "Delete", "Options")},
     **dict.fromkeys(("downloadByLink", "uploadByLink", "postByLink", "linkPreflight"), "for whoever has the link, with any HTTP client"),
     **dict.fromkeys((f"mcp{what}{where}" for what in ("", "Listen", "End") for where in ("", "V1", "OfSandbox")), "for clients of the Model Context Protocol: test_mcp.py"),
     **dict.fromkeys((name for name in OPERATIONS if name.startswith("jupyter")), "for front ends of Jupyter: test_jupyter.py"),
     "getSecret": "the list has the same",
     **dict.fromkeys(("connectTools", "connectAgent"), "WebSockets: tools.serve in programme.json, and test_tools.py"),
-    "execWebSocket": "commands over processes and events need no second protocol; a browser can't send a key there",
+    "execWebSocket": "commands over processes and events need no second protocol",
 }
 # Operations that an SDK lacks.
 LACKING = {

@@ -1,7 +1,7 @@
 """One programme against the real daemon through every SDK: each outcome is as programme.json says, and the same in all.
 
 The TypeScript SDK runs it in the oldest and the newest Node, in Bun, Deno and a browser; what no runtime can make different
-("once") in the oldest Node alone, and what needs local files ("disk") or sockets ("sockets") not in the browser.
+("once") in the oldest Node alone, and what needs local files ("disk") not in the browser.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def run(sdk: Sdk | Browser, daemon: Daemon, model: str) -> Run:
     for number, step in enumerate(PROGRAMME):
         if (language, step["op"]) in LACKING or (language == "go" and "hear" in step.get("args", {}) and step["op"] == "context.run_code"):
             continue  # Go's idiom for output as it comes is the stream
-        if "once" in step and sdk.name not in LANGUAGES or step.keys() & {"disk", "sockets"} and sdk.name == "chromium":
+        if "once" in step and sdk.name not in LANGUAGES or "disk" in step and sdk.name == "chromium":
             continue
         outcome = sdk.do(step["op"], filled(step.get("args", {}), known))
         made.outcomes[number] = outcome

@@ -405,7 +405,7 @@ export interface Decision {
 
 /** ToolMessage is what a program that is connected hears, over its WebSocket. */
 export interface ToolMessage {
-  /** "connected", "tool_call", or "tool_cancel": nobody waits for the result any more. */
+  /** "connected", "tool_call", "tool_cancel": nobody waits for the result any more, or, for pages alone, "ping". */
   type: string;
   call_id: string;
   sandbox_id?: string;

@@ -4,7 +4,7 @@ import type * as api from "./api.js";
 import { sleep, type Connection } from "./connection.js";
 import { isObject, NetworkError, PandaStackError } from "./errors.js";
 import { dump, type Tool } from "./functions.js";
-import { WebSocketLine } from "./websocket.js";
+import { openLine, type Line } from "./line.js";
 
 const [FIRST_WAIT, LONGEST_WAIT] = [0.1, 5]; // seconds before it connects again
 const LARGEST_CALL = 32 << 20;
@@ -46,7 +46,7 @@ export class Connector {
     let [was, wait] = [false, FIRST_WAIT]; // connected
     for (;;) {
       try {
-        const line = await WebSocketLine.open(this.#connection, this.#path, signal);
+        const line = await openLine(this.#connection, this.#path, signal);
         const { code, why } = await this.#serve(line, () => {
           [was, wait] = [true, FIRST_WAIT];
           line.unref();
@@ -62,7 +62,7 @@ export class Connector {
   }
 
   /** Answers calls until the connection ends; the code and the words that the server ends it with. */
-  #serve(line: WebSocketLine, ready: () => void): Promise<{ code?: number | undefined; why: string }> {
+  #serve(line: Line, ready: () => void): Promise<{ code?: number | undefined; why: string }> {
     return new Promise((resolve) => {
       const over = (code: number | undefined, why: string) => {
         this.#closed.signal.removeEventListener("abort", leave);
@@ -83,7 +83,7 @@ export class Connector {
     });
   }
 
-  async #answer(line: WebSocketLine, call: api.ToolMessage): Promise<void> {
+  async #answer(line: Line, call: api.ToolMessage): Promise<void> {
     const cancel = new AbortController();
     this.#calls.set(call.call_id, cancel);
     const told = { type: "tool_result", call_id: call.call_id };

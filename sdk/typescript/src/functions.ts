@@ -1,9 +1,9 @@
 /** What Python in a sandbox can call outside of it: functions of this program, HTTP services, MCP servers. */
 
 import type * as api from "./api.js";
-import { builtin } from "./config.js";
 import { text } from "./connection.js";
 import { isObject } from "./errors.js";
+import { hasLines } from "./line.js";
 
 /** A JSON schema. */
 export type JSONSchema = { readonly [keyword: string]: unknown };
@@ -168,8 +168,8 @@ export class Toolset {
   constructor(given: readonly ToolSource[], policy: api.ToolPolicy | undefined) {
     if (!Array.isArray(given)) throw new TypeError("tools must be an array of tool(…), OpenAPI, MCPServer and names");
     for (const item of given) this.#add(item);
-    if (this.functions.size > 0 && builtin("node:net") === undefined) {
-      throw new TypeError("functions of this program can't be tools here: a browser has no sockets over which they would be called. Use Node, Bun or Deno");
+    if (this.functions.size > 0 && !hasLines()) {
+      throw new TypeError("functions of this program can't be tools here: this runtime has neither sockets nor WebSockets over which they would be called");
     }
     if (this.functions.size > 0) this.wire.functions = [...this.functions].map(([name, { wire }]) => ({ name, ...wire }));
     if (policy !== undefined) this.wire.policy = policy;

@@ -2,7 +2,8 @@
 
 import { asyncDispose, type Connection } from "./connection.js";
 import { NetworkError } from "./errors.js";
-import { sockets, WebSocketLine, type Listener, type Socket } from "./websocket.js";
+import { openLine, type Line } from "./line.js";
+import { sockets, type Listener, type Socket } from "./websocket.js";
 
 const PIECE = 32 * 1024; // of what is said at once
 const LARGEST = 1 << 20; // message that the server sends
@@ -13,12 +14,12 @@ export class PortConnection implements AsyncDisposable {
   readonly readable: ReadableStream<Uint8Array>;
   /** What it is told. Closing it says that nothing more comes; what the program says can still be read. */
   readonly writable: WritableStream<Uint8Array>;
-  readonly #line: WebSocketLine;
+  readonly #line: Line;
   #heard!: ReadableStreamDefaultController<Uint8Array>;
   #over = false; // the program says no more
 
   /** @internal */
-  constructor(line: WebSocketLine, port: number) {
+  constructor(line: Line, port: number) {
     this.#line = line;
     this.readable = new ReadableStream<Uint8Array>({
       start: (controller) => void (this.#heard = controller),
@@ -66,7 +67,7 @@ export class PortConnection implements AsyncDisposable {
  * @internal
  */
 export async function dial(connection: Connection, path: string, port: number, signal: AbortSignal | undefined): Promise<PortConnection> {
-  return new PortConnection(await WebSocketLine.open(connection, path, signal), port);
+  return new PortConnection(await openLine(connection, path, signal), port);
 }
 
 /** A port of this machine that leads to one of a sandbox: see `Sandbox.forward`. With `await using` it is closed at the end. */

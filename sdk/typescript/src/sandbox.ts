@@ -53,7 +53,7 @@ export interface CreateOptions extends CallOptions {
   /**
    * What Python in it calls as `from tools import …`: functions of this program, made by `tool`, an object of namespaces to
    * such functions, `OpenAPI`, `MCPServer`, and names of tools that the server's settings declare. Functions are called here
-   * as long as this program lives and until `kill`; they don't keep it running. Not in browsers.
+   * as long as this program lives and until `kill`; they don't keep it running.
    */
   tools?: readonly ToolSource[] | undefined;
   /** Which calls are carried out: `{ approve: "risky", rules: [{ tool: "crm.delete_*", action: "deny" }] }`. Default: all. */
@@ -528,7 +528,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Connects to a port of it, for any protocol over TCP. One that sleeps is woken. Not in browsers.
+   * Connects to a port of it, for any protocol over TCP. One that sleeps is woken. A browser can't hold back what comes: what
+   * is not read waits in the page's memory.
    *
    * @param options `signal` ends the connecting; what is connected is ended by `close`.
    * @throws ServerError nothing listens there (status 502).

@@ -1,11 +1,12 @@
 /**
  * WebSockets, spoken over the runtime's own sockets: that of Node 20 can't be had without a flag, and none can carry a key in
- * every runtime. Not in browsers, which have no sockets.
+ * its headers in every runtime. Browsers have no sockets: see line.ts.
  */
 
 import { builtin } from "./config.js";
 import { joined, unheld, type Connection } from "./connection.js";
 import { errorFrom, NetworkError } from "./errors.js";
+import type { Heard, Line } from "./line.js";
 import { VERSION } from "./version.js";
 
 const LONGEST_HEAD = 64 * 1024;
@@ -49,16 +50,8 @@ export function sockets(name: string): unknown {
   return found;
 }
 
-/** What hears of a WebSocket. */
-export interface Heard {
-  /** A message of text (1) or bytes (2). */
-  message(kind: number, data: Uint8Array): void;
-  /** It is over: with the code of RFC 6455 that the server gave, or because it broke. */
-  over(code: number | undefined, why: string, cause?: unknown): void;
-}
-
-/** A WebSocket that is open. */
-export class WebSocketLine {
+/** A WebSocket over a socket. */
+export class SocketLine implements Line {
   readonly #socket: Socket;
   readonly #first: Uint8Array;
   #over = false;
@@ -69,8 +62,7 @@ export class WebSocketLine {
   }
 
   /** Opens that of a route. */
-  static async open({ endpoint }: Connection, path: string, signal: AbortSignal | undefined): Promise<WebSocketLine> {
-    signal?.throwIfAborted();
+  static async open({ endpoint }: Connection, path: string, signal: AbortSignal | undefined): Promise<SocketLine> {
     const url = new URL(endpoint.url + path);
     const host = url.hostname.replace(/^\[|\]$/g, "");
     const secure = url.protocol === "https:";
@@ -84,7 +76,7 @@ export class WebSocketLine {
       const head = await greeted(socket, secure ? "secureConnect" : "connect", request(url, key, endpoint.apiKey));
       if (head.status !== 101) throw errorFrom(head.status, head.headers, new TextDecoder().decode(head.rest), false);
       if (head.headers.get("sec-websocket-accept") !== (await accepted(key))) throw new NetworkError("the server does not speak WebSocket");
-      return new WebSocketLine(socket, head.rest);
+      return new SocketLine(socket, head.rest);
     } catch (error) {
       socket.destroy();
       if (signal?.aborted) throw signal.reason;
@@ -94,11 +86,7 @@ export class WebSocketLine {
     }
   }
 
-  /**
-   * Has somebody hear what comes, and answers pings. Call it once.
-   *
-   * @param limits a message above `largest` bytes breaks it, and so do `quietMs` in which not even a ping comes.
-   */
+  /** Answers pings, too. */
   listen(heard: Heard, { largest, quietMs }: { largest: number; quietMs?: number }): void {
     const messages = new Messages(largest);
     let silence: ReturnType<typeof setTimeout> | undefined;
@@ -133,30 +121,25 @@ export class WebSocketLine {
     this.#socket.resume();
   }
 
-  /** Sends a message of text (1) or bytes (2). */
   send(kind: number, data: Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#socket.write(masked(kind, data), (error) => (error ? reject(new NetworkError(`the connection broke: ${error.message}`, { cause: error })) : resolve()));
     });
   }
 
-  /** Ends it. Nobody hears of that. */
   close(): void {
     this.#over = true;
     this.#socket.destroy();
   }
 
-  /** Holds back what comes, so that the server waits. */
   pause(): void {
     this.#socket.pause();
   }
 
-  /** Takes it again. */
   resume(): void {
     this.#socket.resume();
   }
 
-  /** Lets the program end while this is open. */
   unref(): void {
     this.#socket.unref();
   }

@@ -64,7 +64,9 @@ export class FakeServer {
       return void socket.end(`HTTP/1.1 ${answer[0]} ${STATUS_CODES[answer[0]]}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
     }
     const accept = createHash("sha1").update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
-    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`);
+    const offered = request.headers["sec-websocket-protocol"]?.split(", ");
+    const chosen = offered === undefined ? "" : `Sec-WebSocket-Protocol: ${offered[0]}\r\n`;
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n${chosen}\r\n`);
     answer.line(new Line(socket));
   }
 

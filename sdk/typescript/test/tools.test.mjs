@@ -224,13 +224,60 @@ test("what can't be a tool is said before anything is sent", async (t) => {
     [[null], /not null/],
     [[add, add], /two tools add/],
   ]) await assert.rejects(sandbox.tools.set(tools), (error) => error instanceof TypeError && words.test(error.message), String(words));
-  const { getBuiltinModule } = process;
-  process.getBuiltinModule = () => undefined; // as in a browser
-  t.after(() => (process.getBuiltinModule = getBuiltinModule));
-  await assert.rejects(sandbox.tools.set([add]), /can't be tools here: a browser has no sockets/);
+  asInAPage(t);
+  const { WebSocket } = globalThis;
+  delete globalThis.WebSocket;
+  t.after(() => WebSocket && (globalThis.WebSocket = WebSocket));
+  await assert.rejects(sandbox.tools.set([add]), /can't be tools here: this runtime has neither sockets nor WebSockets/);
   assert.throws(() => tool({ name: "x" }), /execute must be a function/);
   assert.throws(() => tool({ execute: () => 1 }), /name must be a string/);
   assert.equal(server.calls.length, 0);
+});
+
+/** Takes the runtime's sockets away for a test. */
+function asInAPage(t) {
+  const { getBuiltinModule } = process;
+  process.getBuiltinModule = () => undefined;
+  t.after(() => (process.getBuiltinModule = getBuiltinModule));
+}
+
+const noPage = typeof WebSocket === "undefined" && "this Node has no WebSocket of its own";
+
+test("without sockets the platform's WebSocket is used, and the key is one of its subprotocols", { skip: noPage }, async (t) => {
+  const { server, sandbox, line } = await serve(t);
+  asInAPage(t);
+  await sandbox.tools.set([add, named("large", ({ size }) => "ü".repeat(size))]);
+  t.after(() => sandbox.tools.close());
+  const [asked] = server.sent("GET", "/tools/connect");
+  assert.deepEqual([asked.headers["sec-websocket-protocol"], asked.headers.authorization], [`pandastack.v1, pandastack.bearer.${KEY}`, undefined]);
+  assert.ok(!asked.path.includes(KEY));
+  const at = await line();
+  at.send({ type: "ping", call_id: "" });
+  assert.deepEqual(await call(at, "add", { a: 1, b: 2 }), { result: 3 });
+  assert.equal((await call(at, "large", { size: 40_000 })).result.length, 40_000);
+  at.socket.destroy(); // and it connects again
+  const again = await line();
+  assert.deepEqual(await call(again, "add", { a: 2, b: 2 }), { result: 4 });
+  again.end(1008, "another program connected in its place");
+  again.socket.end(); // as a server does it, which the platform leaves to it
+  await again.closed;
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  assert.equal(server.sent("GET", "/tools/connect").length, 2, "and not when it is not wanted");
+});
+
+test("why a page's WebSocket was refused is asked for without one", { skip: noPage }, async (t) => {
+  const { server, client, sandbox } = await serve(t);
+  asInAPage(t);
+  const at = "/sandboxes/sb_1/tools/connect";
+  for (const [status, code, kind] of [[401, "unauthenticated", sdk.AuthError], [409, "conflict", sdk.ConflictError], [501, "unsupported", sdk.ServerError]]) {
+    server.on("GET", at, [status, { error: "no", code }]);
+    await assert.rejects(sandbox.tools.set([add]), (error) => error instanceof kind && error.statusCode === status);
+  }
+  server.on("GET", at, [426, { error: "this route speaks WebSocket", code: "invalid" }]);
+  await assert.rejects(sandbox.tools.set([add]), (error) => error instanceof sdk.NetworkError && /proxy/.test(error.hint));
+  await assert.rejects(sandbox.dial(7, { signal: AbortSignal.abort(new Error("enough")) }), /enough/);
+  const odd = new sdk.Client({ apiUrl: client.apiUrl, apiKey: "a/b" });
+  await assert.rejects(sdk.Sandbox.fromInfo(SANDBOX, odd).dial(7), (error) => error instanceof TypeError && !error.message.includes("a/b"));
 });
 
 test("an agent's run is served until it has ended", async (t) => {
