@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from daemon import ROOT, Daemon, free_port
+from daemon import BIN, ROOT, Daemon, free_port
 from test_agent import code, done, scripted
 
 import pandastack
@@ -135,6 +135,11 @@ def run(sb: Sandbox, code: str, **options: Any) -> str:
     return done.stdout.strip()
 
 
+def said(daemon: Daemon, *words: str) -> str:
+    """What the command line says of a sandbox."""
+    return subprocess.run([BIN, "sandbox", *words], env=daemon.env, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
 def test_functions_of_this_program(daemon: Daemon) -> None:
     with make(daemon, [total, slow_double, {"ns": [fail]}]) as sb:
         assert [t.name for t in sb.tools.list()] == ["ns.fail", "slow_double", "total"]
@@ -163,6 +168,14 @@ print(tools.search("add up what was ordered")[0])
         assert found.startswith("total(")
         kinds = [c.kind for c in sb.tools.calls()]
         assert kinds == ["ok", "ok", "failed", "invalid"]
+        shown = [line.split(maxsplit=4) for line in said(daemon, "tools", sb.id).splitlines()]
+        assert shown[0] == ["NAME", "FROM", "RISKY", "STATE", "SIGNATURE"]
+        assert [line[:4] for line in shown[1:]] == [[name, "function", "-", "connected"] for name in ("ns.fail", "slow_double", "total")]
+        calls = [line.split(maxsplit=4) for line in said(daemon, "tools", sb.id, "--calls").splitlines()]
+        assert [line[2:4] for line in calls[1:]] == [["total", "ok"], ["slow_double", "ok"], ["ns.fail", "failed"], ["total", "invalid"]]
+        assert "LookupError: no such thing" in calls[3][4]
+        told = json.loads(said(daemon, "tools", sb.id, "--calls", "--limit", "1", "--json"))
+        assert [(c["tool"], c["kind"]) for c in told] == [("total", "invalid")] and told[0]["duration_ms"] >= 0
     assert sb.tools._line is None
 
 

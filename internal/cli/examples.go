@@ -37,6 +37,7 @@ var examples = map[string][]string{
 	"sandbox wake":      {"pandastack sandbox wake sb-1"},
 	"sandbox fork":      {"pandastack sandbox fork sb-1 --count 3"},
 	"sandbox net":       {"pandastack sandbox net sb-1 --follow", "pandastack sandbox net sb-1 --allow api.example.com --allow *.example.com", "pandastack sandbox net sb-1 --close"},
+	"sandbox tools":     {"pandastack sandbox tools sb-1", "pandastack sandbox tools sb-1 --calls --limit 20"},
 	"sandbox ports":     {"pandastack sandbox ports sb-1"},
 	"sandbox forward":   {"pandastack sandbox forward sb-1 8000"},
 	"approval ls":       {"pandastack approval ls", "pandastack approval ls --all --sandbox sb-1"},

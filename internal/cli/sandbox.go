@@ -29,6 +29,7 @@ type sandboxCmd struct {
 	Wake      sandboxWakeCmd      `cmd:"" help:"Bring a hibernated sandbox back."`
 	Fork      sandboxForkCmd      `cmd:"" help:"Copy a sandbox as it is now."`
 	Net       sandboxNetCmd       `cmd:"" help:"Show what a sandbox tried to reach, or change what it may."`
+	Tools     sandboxToolsCmd     `cmd:"" help:"Show the tools that Python in a sandbox can call, or the last calls."`
 	Ports     sandboxPortsCmd     `cmd:"" help:"Show what listens in a sandbox, and under which address it is seen."`
 	Forward   sandboxForwardCmd   `cmd:"" help:"Let a port of this machine lead to one of a sandbox."`
 }

@@ -42,6 +42,8 @@ var verbs = []said{
 	{line: "sandbox link $SB /workspace/words", json: "object", quiet: "text"},
 	{line: "sandbox events --tail 3 $SB", json: "lines", quiet: "text"},
 	{line: "sandbox logs $SB", json: "lines", quiet: "text"},
+	{line: "sandbox tools $SB", json: "array", quiet: "nothing"},
+	{line: "sandbox tools $SB --calls", json: "array", quiet: "nothing"},
 	{line: "sandbox ports $SB", json: "array", quiet: "nothing"},
 	{line: "sandbox net $SB --close", json: "object", quiet: "nothing"},
 	{line: "sandbox pause $SB", json: "object", quiet: "nothing"},
