@@ -211,19 +211,13 @@ def test_what_an_agent_runs_is_seen(daemon: Daemon, sandbox: Sandbox) -> None:
 
 
 def test_comms_and_widgets(daemon: Daemon, sandbox: Sandbox) -> None:
-    """ipywidgets, taken into the sandbox from the tests' own packages: a slider that is moved in the browser's half."""
-    import comm
-    import ipywidgets
-
-    for package in (comm, ipywidgets):
-        folder = Path(package.__file__).parent
-        sandbox.filesystem.upload_dir(str(folder), f"/opt/widgets/{folder.name}")
+    """A slider of ipywidgets that is moved in the browser's half."""
     sandbox.run_code("0")
 
     async def work() -> None:
         async with gateway(daemon, sandbox, "default") as g:
             said = await g.heard(g.client.execute(
-                "import sys; sys.path.append('/opt/widgets')\nfrom ipywidgets import IntSlider\nseen = []\n"
+                "from ipywidgets import IntSlider\nseen = []\n"
                 "slider = IntSlider(value=3)\nslider.observe(lambda change: (seen.append(change['new']), print('moved')), 'value')\nslider"))
             model = slider_model = None
             for opened in of(said, "comm_open"):
@@ -319,12 +313,8 @@ def test_of_two_connections_of_a_session_the_newer_hears_all(daemon: Daemon, san
 
 
 def test_buffers_go_both_ways(daemon: Daemon, sandbox: Sandbox) -> None:
-    import comm
-
-    folder = Path(comm.__file__).parent
-    sandbox.filesystem.upload_dir(str(folder), f"/opt/widgets/{folder.name}")
     sandbox.run_code(
-        "import sys; sys.path.append('/opt/widgets')\nimport comm\n"
+        "import comm\n"
         "def opened(c, message):\n    c.on_msg(lambda m: c.send({'n': len(m['buffers'])}, buffers=[bytes(reversed(b)) for b in m['buffers']]))\n"
         "comm.get_comm_manager().register_target('mirror', opened)")
     kid = kernel_of(daemon, sandbox, "default")
@@ -409,15 +399,16 @@ def lab(daemon: Daemon, sandbox: Sandbox, tmp_path: Path) -> Any:
         log.close()
 
 
-def test_jupyterlab_plots_what_the_agent_computed(daemon: Daemon, sandbox: Sandbox, lab: Any, tmp_path: Path) -> None:
+def test_jupyterlab_plots_what_the_agent_computed_and_moves_a_slider(daemon: Daemon, sandbox: Sandbox, lab: Any, tmp_path: Path) -> None:
     from playwright.sync_api import expect, sync_playwright
 
     sandbox.run_code("import numpy as np\nwave = np.sin(np.linspace(0, 20, 400))")
     work, url, token = lab
     (work / "wave.ipynb").write_text(json.dumps({
         "nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "context-default", "display_name": "Context default", "language": "python"}},
-        "cells": [{"cell_type": "code", "id": "one", "metadata": {}, "outputs": [], "execution_count": None,
-                   "source": "import matplotlib.pyplot as plt\nplt.figure(figsize=(6, 3)); plt.plot(wave, color='crimson'); plt.title(f'{len(wave)} points of the agent')\nplt.show()"}],
+        "cells": [{"cell_type": "code", "id": f"cell-{i}", "metadata": {}, "outputs": [], "execution_count": None, "source": source} for i, source in enumerate([
+            "import matplotlib.pyplot as plt\nplt.figure(figsize=(6, 3)); plt.plot(wave, color='crimson'); plt.title(f'{len(wave)} points of the agent')\nplt.show()",
+            "import ipywidgets\nslider = ipywidgets.IntSlider(value=3)\nslider"])],
     }))
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
@@ -431,7 +422,12 @@ def test_jupyterlab_plots_what_the_agent_computed(daemon: Daemon, sandbox: Sandb
         expect(picture).to_be_visible(timeout=60_000)
         size = picture.evaluate("async img => { await img.decode(); return [img.naturalWidth, img.naturalHeight] }")
         assert size[0] > 300 and size[1] > 150, size
+        page.keyboard.press("Shift+Enter")
+        handle = page.locator(".jp-OutputArea-output .widget-slider [role=slider]")
+        expect(handle).to_be_visible(timeout=60_000)
         page.screenshot(path=os.environ.get("PANDASTACK_TEST_SCREENSHOT", str(tmp_path / "lab.png")))
+        handle.press("ArrowRight")
+        eventually("the slider was not moved", lambda: sandbox.run_code("slider.value").text == "4")
         browser.close()
     # The kernel lives when JupyterLab has gone, and has seen its cell.
     assert sandbox.run_code("plt.__name__").text == "'matplotlib.pyplot'"
