@@ -29,7 +29,7 @@ type AgentRequest struct {
 	Keep         string            `json:"keep,omitempty"`          // a new sandbox at the end: "kill" (default), "keep" or "snapshot"
 	Limits       AgentLimits       `json:"limits,omitzero"`
 	Price        *AgentPrice       `json:"price,omitempty"`     // needed for max_cost_usd
-	ReplayOf     string            `json:"replay_of,omitempty"` // instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked
+	ReplayOf     string            `json:"replay_of,omitempty"` // instead of all else but keep, metadata and secrets: run the cells of this run again, in a new sandbox, or, of a run that had them, in sandbox_id or behind the replay that follows names; no model is asked
 	Fork         *AgentFork        `json:"fork,omitempty"`      // branch off from a run, in place of what that had: task, dialect, files, tools and all of the sandbox
 	Data         []string          `json:"data,omitempty"`      // files in the sandbox, absolute or below /workspace, that are loaded as tables before the model is asked; up to 32
 	Follows      string            `json:"follows,omitempty"`   // a run that has ended, whose sandbox is still there: go on in it with its variables; the model is told what was asked and answered. Instead of sandbox_id

@@ -99,8 +99,8 @@ def show(lines: list[Line]) -> str:
     return "\n".join("| " + o + " |" for o in out)
 
 
-def save(lines: list[Line], folder: Path) -> Path:
-    """Writes everything, samples and all, with what machine and commit it was."""
+def save(lines: list[Line], folder: Path, more: "dict[str, object] | None" = None) -> Path:
+    """Writes everything, samples and all, with what machine and commit it was, and what else there is to say."""
     folder.mkdir(parents=True, exist_ok=True)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=folder).stdout.strip()
     now = datetime.now(timezone.utc)
@@ -108,5 +108,6 @@ def save(lines: list[Line], folder: Path) -> Path:
     path.write_text(json.dumps({
         "at": now.isoformat(), "commit": commit, "machine": platform.platform(), "cpus": __import__("os").cpu_count(),
         "lines": [asdict(l) | {"median": l.ours.median, "p99": l.ours.p99} for l in lines],
+        **(more or {}),
     }, indent=1))
     return path

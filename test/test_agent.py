@@ -185,6 +185,21 @@ def test_the_documented_run_is_what_happens(daemon, tmp_path):
     else:
         assert timeless(told) == timeless(prompt)
         assert timeless(happened) == timeless(page)
+    replayed(daemon, run, 4)
+
+
+def replayed(daemon: Daemon, run: Run, cells: int) -> None:
+    """Done again in another sandbox, its cells show the same, times aside."""
+    again = cli(daemon, "agent", "replay", run.info["id"])
+    assert again.returncode == 0 and f"{cells} of {cells} cells show the same" in again.stdout, again.stdout + again.stderr
+
+
+def test_the_script_of_the_documentation(daemon, tmp_path):
+    """What docs/codeact.md says to try first, and the same again."""
+    script = re.search(r"cat > script\.json <<'END'\n(.*?)\n    END\n", DOCUMENT.read_text(), re.DOTALL)[1]
+    run = agent(daemon, tmp_path, json.loads(script)["conversations"][0]["turns"], task="Add the numbers up to 100")
+    answered(run, "5050")
+    replayed(daemon, run, 1)
 
 
 def loop_time(run: Run) -> float:

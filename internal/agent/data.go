@@ -64,8 +64,6 @@ func (s *Service) following(owner string, req *api.AgentRequest) error {
 		return fault.InvalidField("sandbox_id", "a run that follows another works in its sandbox").WithHint("leave sandbox_id out")
 	case len(req.Data) > 0:
 		return fault.InvalidField("data", "a run that follows another has its tables").WithHint("load files with the first run")
-	case req.ReplayOf != "":
-		return fault.InvalidField("follows", "a replay follows nothing")
 	}
 	entries, err := s.entries(owner, req.Follows)
 	if err != nil {
@@ -94,9 +92,13 @@ func repeatable(field string, of api.AgentRequest) error {
 	if of.Follows != "" {
 		return fault.InvalidField(field, "the run goes on from %s, whose variables a new sandbox has not", of.Follows).WithHint("run its notebook beside the files")
 	}
+	hint := "run its notebook beside the files"
+	if field == "replay_of" {
+		hint = "name a sandbox in sandbox_id that has its files; or " + hint
+	}
 	for _, name := range of.Data {
 		if !slices.ContainsFunc(of.Files, func(f api.AgentFile) bool { return inWorkspace(f.Path) == inWorkspace(name) }) {
-			return fault.InvalidField(field, "the run's data lay in a sandbox, and is not kept with it").WithHint("run its notebook beside the files")
+			return fault.InvalidField(field, "the run's data lay in a sandbox, and is not kept with it").WithHint("%s", hint)
 		}
 	}
 	return nil

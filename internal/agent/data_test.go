@@ -132,10 +132,17 @@ func TestWhatCannotFollow(t *testing.T) {
 	if _, err := s.Start(ctx, owner, api.AgentRequest{Task: "z", Follows: run.ID}, ""); !errors.Is(err, fault.Conflict) {
 		t.Errorf("a second one: %v", err)
 	}
-	// Neither is it replayed.
+	// It is replayed behind a replay of the one before alone.
 	first, _ := s.List(ctx, owner, 1)
-	if _, err := s.Start(ctx, owner, api.AgentRequest{ReplayOf: first[0].ID}, ""); err == nil {
-		t.Error("a run that follows another is replayed")
+	for _, req := range []api.AgentRequest{{ReplayOf: first[0].ID}, {ReplayOf: first[0].ID, Follows: run.ID}, {ReplayOf: run.ID, Follows: run.ID}} {
+		_, err := s.Start(ctx, owner, req, "")
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Field != "follows" {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+	if _, err := s.Start(ctx, owner, api.AgentRequest{ReplayOf: run.ID, SandboxID: "sb-1"}, ""); err == nil {
+		t.Error("a run with a sandbox of its own is replayed in another's")
 	}
 }
 

@@ -62,15 +62,15 @@ func (s *Service) replaying(owner string, req *api.AgentRequest) error {
 	if err != nil {
 		return err
 	}
-	if req.Fork != nil || req.Task != "" || req.Model != "" || req.BaseURL != "" || req.Dialect != "" || req.Instructions != "" || req.SandboxID != "" || len(req.Files) > 0 ||
-		req.Limits != (api.AgentLimits{}) || req.Network != nil || len(req.Data) > 0 || req.Follows != "" || ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
-		return fault.InvalidField("replay_of", "a replay has all that its run had").WithHint("only keep, metadata and secrets may be given with replay_of")
+	if req.Fork != nil || req.Task != "" || req.Model != "" || req.BaseURL != "" || req.Dialect != "" || req.Instructions != "" || len(req.Files) > 0 ||
+		req.Limits != (api.AgentLimits{}) || req.Network != nil || len(req.Data) > 0 || ofNew(&api.AgentRequest{Template: req.Template, FromSnapshot: req.FromSnapshot, CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, PIDs: req.PIDs, Envs: req.Envs}) != "" {
+		return fault.InvalidField("replay_of", "a replay has all that its run had").WithHint("only keep, metadata, secrets, and sandbox_id or follows where the run had them, may be given with replay_of")
 	}
 	of := *entries[0].Request
-	if err := repeatable("replay_of", of); err != nil {
+	if err := s.again(owner, req, of); err != nil {
 		return err
 	}
-	of.ReplayOf, of.Keep, of.Metadata, of.BaseURL, of.SandboxID, of.Fork = req.ReplayOf, req.Keep, maps.Clone(req.Metadata), "", "", nil
+	of.ReplayOf, of.Keep, of.Metadata, of.BaseURL, of.SandboxID, of.Follows, of.Fork = req.ReplayOf, req.Keep, maps.Clone(req.Metadata), "", req.SandboxID, req.Follows, nil
 	if req.Secrets != nil {
 		of.Secrets = req.Secrets
 	} else if lacksValues(of.Secrets) {
@@ -80,5 +80,30 @@ func (s *Service) replaying(owner string, req *api.AgentRequest) error {
 		return err
 	}
 	*req = of
+	return nil
+}
+
+// again checks where a run is to be done again that worked in a sandbox of its
+// caller's, or in that of a run before: what lay there is not kept with it.
+func (s *Service) again(owner string, req *api.AgentRequest, of api.AgentRequest) error {
+	switch {
+	case of.Follows != "" && req.Follows == "":
+		return fault.InvalidField("follows", "the run goes on from %s, whose variables a new sandbox has not", of.Follows).
+			WithHint("replay that one first, and name its replay in follows; or run its notebook beside the files")
+	case of.Follows != "":
+		before, err := s.entries(owner, req.Follows)
+		if err != nil {
+			return err
+		}
+		if first := describe(before); first.ReplayOf != of.Follows {
+			return fault.InvalidField("follows", "%s is no replay of %s, from which the run goes on", req.Follows, of.Follows)
+		}
+	case req.Follows != "":
+		return fault.InvalidField("follows", "the run goes on from no other one").WithHint("leave follows out")
+	case req.SandboxID != "" && of.SandboxID == "":
+		return fault.InvalidField("sandbox_id", "the run had a sandbox of its own, and so has its replay").WithHint("leave sandbox_id out")
+	case req.SandboxID == "":
+		return repeatable("replay_of", of)
+	}
 	return nil
 }

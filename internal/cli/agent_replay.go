@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/pandastack/pandastack/api"
 	pandastack "github.com/pandastack/pandastack/sdk/go"
@@ -21,13 +24,16 @@ func apart(f *api.AgentForked) string {
 }
 
 type agentReplayCmd struct {
-	ID     string            `arg:"" help:"Id of the run."`
-	Keep   string            `help:"What becomes of the sandbox at the end." enum:"kill,keep,snapshot" default:"kill"`
-	Secret map[string]string `help:"For a run that had secrets by value: add one that the server keeps to requests for a host, as HOST=NAME." placeholder:"HOST=NAME"`
+	ID      string            `arg:"" help:"Id of the run."`
+	Keep    string            `help:"What becomes of the sandbox at the end." enum:"kill,keep,snapshot" default:"kill"`
+	Secret  map[string]string `help:"For a run that had secrets by value: add one that the server keeps to requests for a host, as HOST=NAME." placeholder:"HOST=NAME"`
+	File    []string          `help:"For an analyst's run, with those that it follows: a file of its data; may be repeated." placeholder:"FILE" type:"existingfile" sep:"none" xor:"where"`
+	Sandbox string            `help:"For the same: a sandbox that has the files, and is left to you." placeholder:"ID" xor:"where"`
 }
 
 // replayedCell is a cell of a run beside the same cell run again.
 type replayedCell struct {
+	Run    string `json:"run"` // the first one
 	Turn   int    `json:"turn"`
 	Index  int    `json:"index"`
 	Same   bool   `json:"same"`
@@ -35,34 +41,72 @@ type replayedCell struct {
 	After  string `json:"after"`
 }
 
-// Run runs the cells of a run again and says where what they show differs.
-func (c *agentReplayCmd) Run(a *app) error {
+const replayTTL = 2 * time.Hour // of a sandbox for the files of an analyst
+
+// Run runs the cells of a run again and says where what they show differs. Of an
+// analyst's run those before it come first, since it has their variables.
+func (c *agentReplayCmd) Run(a *app) (err error) {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	first, err := client.GetAgent(a.ctx, c.ID)
+	last, err := client.GetAgent(a.ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	before, err := first.Transcript(a.ctx)
-	if err != nil {
-		return err
+	runs := []*pandastack.AgentRun{last}
+	for runs[0].Info.Follows != "" && c.Sandbox+strings.Join(c.File, "") != "" {
+		before, err := client.GetAgent(a.ctx, runs[0].Info.Follows)
+		if err != nil {
+			return err
+		}
+		runs = append([]*pandastack.AgentRun{before}, runs...)
 	}
-	again, err := client.StartAgent(a.ctx, pandastack.AgentOptions{AgentRequest: api.AgentRequest{
-		ReplayOf: c.ID, Keep: c.Keep, Secrets: opening{Secret: c.Secret}.secrets(),
-	}})
-	if err != nil {
-		return err
+	req := api.AgentRequest{Keep: c.Keep, Secrets: opening{Secret: c.Secret}.secrets(), SandboxID: c.Sandbox}
+	if len(c.File) > 0 {
+		ttl := int(replayTTL.Seconds())
+		sb, err := a.create(client, pandastack.CreateOptions{Template: "code-interpreter", TTLSeconds: &ttl})
+		if err != nil {
+			return err
+		}
+		if c.Keep == "kill" {
+			defer func() { err = errors.Join(err, a.undo(sb.Kill)) }()
+		} else {
+			a.stays(sb, ttl)
+		}
+		for _, f := range c.File {
+			if _, err := a.sendFile(sb, f, analystFolder+"/"+filepath.Base(f)); err != nil {
+				return err
+			}
+		}
+		req.SandboxID = sb.ID
 	}
-	if err := follow(a, again, nil); err != nil {
-		return err
+	if req.SandboxID != "" {
+		req.Keep = "" // it is not the run's
 	}
-	after, err := again.Transcript(a.ctx)
-	if err != nil {
-		return err
+	cells := []replayedCell{}
+	var again *pandastack.AgentRun
+	for _, run := range runs {
+		req.ReplayOf = run.ID
+		if again != nil {
+			req.Follows, req.SandboxID = again.ID, ""
+		}
+		before, err := run.Transcript(a.ctx)
+		if err != nil {
+			return err
+		}
+		if again, err = client.StartAgent(a.ctx, pandastack.AgentOptions{AgentRequest: req}); err != nil {
+			return err
+		}
+		if err := follow(a, again, nil); err != nil {
+			return err
+		}
+		after, err := again.Transcript(a.ctx)
+		if err != nil {
+			return err
+		}
+		cells = append(cells, besides(run.ID, before, after)...)
 	}
-	cells := besides(before, after)
 	same := 0
 	for _, cell := range cells {
 		if cell.Same {
@@ -81,7 +125,10 @@ func (c *agentReplayCmd) Run(a *app) error {
 }
 
 func showReplay(a *app, id string, cells []replayedCell, same int) error {
-	for _, cell := range cells {
+	for i, cell := range cells {
+		if i > 0 && cell.Run != cells[i-1].Run {
+			fmt.Fprintf(a.Out, "then %s:\n", cell.Run)
+		}
 		verdict := "the same"
 		if !cell.Same {
 			verdict = "differs"
@@ -99,7 +146,7 @@ func showReplay(a *app, id string, cells []replayedCell, same int) error {
 
 // besides pairs the outcomes of two runs by turn and number. Digests do not see
 // times, addresses and the like.
-func besides(before, after []api.AgentEvent) []replayedCell {
+func besides(run string, before, after []api.AgentEvent) []replayedCell {
 	type at struct{ turn, index int }
 	again := map[at]*api.AgentOutcome{}
 	for _, e := range after {
@@ -112,7 +159,7 @@ func besides(before, after []api.AgentEvent) []replayedCell {
 		if e.Type != api.AgentEventOutcome {
 			continue
 		}
-		cell := replayedCell{Turn: e.Turn, Index: e.Outcome.Index, Before: e.Outcome.Text}
+		cell := replayedCell{Run: run, Turn: e.Turn, Index: e.Outcome.Index, Before: e.Outcome.Text}
 		if o := again[at{e.Turn, e.Outcome.Index}]; o != nil {
 			cell.After = o.Text
 			cell.Same = o.Digest == e.Outcome.Digest && len(o.Figures) == len(e.Outcome.Figures)

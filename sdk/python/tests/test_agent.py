@@ -63,7 +63,10 @@ def test_a_run_is_replayed(agent: Any, surface: Any) -> None:
     assert [event.type for event in seen][-1] == "ended"
     assert again.answer == "42"
     body = next(c for c in surface.server.calls if c.method == "POST").json
-    assert body == {"replay_of": "ag-1", "keep": "kill", "secrets": {"a.example": {"header": "A", "ref": "k"}}}
+    assert body == {"replay_of": "ag-1", "secrets": {"a.example": {"header": "A", "ref": "k"}}}
+    agent().get("ag-1").replay(keep="keep", sandbox_id="sb-1", follows="ag-0")
+    body = [c for c in surface.server.calls if c.method == "POST"][-1].json
+    assert body == {"replay_of": "ag-1", "keep": "keep", "sandbox_id": "sb-1", "follows": "ag-0"}
 
 
 def test_a_run_is_forked(agent: Any, surface: Any) -> None:

@@ -111,6 +111,14 @@ export interface AgentWaitOptions extends CallOptions {
   onEvent?: ((event: api.AgentEvent) => unknown) | undefined;
 }
 
+/** How a run is to be done again. */
+export interface AgentReplayOptions extends Pick<AgentOptions, "keep" | "secrets">, AgentWaitOptions {
+  /** For a run that worked in a sandbox of yours: one in which its files are again. */
+  sandboxId?: string | undefined;
+  /** For a run that follows another one: the replay of that one. */
+  follows?: string | undefined;
+}
+
 /** How a run is to go on from one of its turns. */
 export interface AgentForkOptions
   extends Pick<AgentOptions, "model" | "baseUrl" | "modelKey" | "instructions" | "vision" | "keep" | "limits" | "price" | "secrets">,
@@ -186,13 +194,7 @@ export class Agent {
     };
     const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
     const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
-    const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
-    if (this.#tools === undefined || this.#tools.functions.size === 0) return run;
-    const line = new Connector(this.#client.connection, `/agents/${run.id}/connect`, this.#tools.functions); // which the server ends with the run
-    await line.ready.catch((error: unknown) => {
-      if (!(error instanceof ConflictError)) throw error; // it has ended already
-    });
-    return run;
+    return serving(this.#client, answer.object<api.AgentRun>(), this.#tools);
   }
 
   /**
@@ -202,26 +204,39 @@ export class Agent {
    */
   async get(id: string, options: CallOptions = {}): Promise<AgentRun> {
     const call: Call = { method: "GET", path: `/agents/${segment("run id", id)}`, repeatable: true, ...options };
-    return new AgentRun(this.#client, (await this.#client.connection.send(call)).object<api.AgentRun>());
+    return new AgentRun(this.#client, (await this.#client.connection.send(call)).object<api.AgentRun>(), this.#tools);
   }
 
   /** The runs of the workspace, the newest first; at most `limit`, 100 when left out. */
   async runs(options: { limit?: number | undefined } & CallOptions = {}): Promise<AgentRun[]> {
     const { limit = 100, signal } = options;
     const call: Call = { method: "GET", path: "/agents", query: [["limit", String(limit)]], repeatable: true, signal };
-    return (await this.#client.connection.send(call)).items<api.AgentRun>("runs").map((info) => new AgentRun(this.#client, info));
+    return (await this.#client.connection.send(call)).items<api.AgentRun>("runs").map((info) => new AgentRun(this.#client, info, this.#tools));
   }
+}
+
+/** A run whose code calls the functions of this program. */
+async function serving(client: Client, info: api.AgentRun, tools: Toolset | undefined): Promise<AgentRun> {
+  const run = new AgentRun(client, info, tools);
+  if (tools === undefined || tools.functions.size === 0) return run;
+  const line = new Connector(client.connection, `/agents/${run.id}/connect`, tools.functions); // which the server ends with the run
+  await line.ready.catch((error: unknown) => {
+    if (!(error instanceof ConflictError)) throw error; // it has ended already
+  });
+  return run;
 }
 
 /** The run of an agent. */
 export class AgentRun {
   readonly #client: Client;
   readonly #path: string;
+  readonly #tools: Toolset | undefined;
   #info: api.AgentRun;
 
   /** A handle on a run; nothing is asked or started. */
-  constructor(client: Client, info: api.AgentRun) {
+  constructor(client: Client, info: api.AgentRun, tools?: Toolset) {
     this.#client = client;
+    this.#tools = tools;
     this.#info = info;
     this.#path = `/agents/${segment("run id", info.id)}`;
   }
@@ -271,16 +286,19 @@ export class AgentRun {
 
   /**
    * Runs the cells of this run again in a new sandbox, with its replies and no model, and waits for the end. Compare the
-   * `digest` of the "outcome" events: it is the same where the same happened, times aside.
+   * `digest` of the "outcome" events: it is the same where the same happened, times aside. Functions of its agent are
+   * called again.
    *
    * @param options `keep`: what becomes of the sandbox at the end, "kill" when left out; `secrets`: needed when the run
-   *   had some by value, which is not stored.
-   * @throws BadRequestError the values of its secrets are missing.
+   *   had some by value, which is not stored; `sandboxId`: for a run that worked in a sandbox of yours, such as an
+   *   analyst's, one in which its files are again; `follows`: for a run that follows another one, the replay of that one.
+   * @throws BadRequestError the values of its secrets are missing, or its sandbox, or what it follows.
    */
-  async replay(options: { keep?: AgentOptions["keep"]; secrets?: api.Secrets | undefined } & AgentWaitOptions = {}): Promise<AgentRun> {
-    const { keep, secrets, onEvent, signal } = options;
-    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json: { replay_of: this.id, keep, secrets }, signal });
-    const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
+  async replay(options: AgentReplayOptions = {}): Promise<AgentRun> {
+    const { keep, secrets, sandboxId, follows, onEvent, signal } = options;
+    const json = { replay_of: this.id, keep, secrets, sandbox_id: sandboxId, follows };
+    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, signal });
+    const run = await serving(this.#client, answer.object<api.AgentRun>(), this.#tools);
     await run.wait({ onEvent, signal });
     return run;
   }
@@ -288,7 +306,7 @@ export class AgentRun {
   /**
    * Goes on from a turn of this run in another way, as a run of its own, and waits for the end. The cells before that turn
    * run again in a new sandbox, with the replies of that time, which cost nothing; the event "forked" names those of which
-   * something else came. What is left out is as in this run.
+   * something else came. What is left out is as in this run. Functions of its agent are called again.
    *
    * @param options `at`: the turn whose reply is to be another one, from 1; `task`: told to the model before that turn.
    *   The turns before count for the limit `max_turns`. `secrets` are needed when the run had some by value, `baseUrl` or
@@ -301,7 +319,7 @@ export class AgentRun {
     const json = { fork, model, base_url: baseUrl, instructions, vision, keep, limits: named(limits), price: named(price), secrets, metadata };
     const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
     const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
-    const run = new AgentRun(this.#client, answer.object<api.AgentRun>());
+    const run = await serving(this.#client, answer.object<api.AgentRun>(), this.#tools);
     await run.wait({ onEvent, signal });
     return run;
   }

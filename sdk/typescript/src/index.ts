@@ -49,7 +49,7 @@ export type {
 export { Agent, AgentRun } from "./agent.js";
 export { Analyst } from "./analyst.js";
 export type { AnalystOptions, Answer } from "./analyst.js";
-export type { AgentForkOptions, AgentLimits, AgentOptions, AgentPrice, AgentRunOptions, AgentWaitOptions } from "./agent.js";
+export type { AgentForkOptions, AgentLimits, AgentOptions, AgentPrice, AgentReplayOptions, AgentRunOptions, AgentWaitOptions } from "./agent.js";
 export { Client, Sandboxes, Snapshots, Templates, Tokens } from "./client.js";
 export type { ClientOptions, CreateTokenOptions, EventsOptions, ListOptions } from "./client.js";
 export { Commands, Process } from "./commands.js";

@@ -752,8 +752,11 @@ def start_agent(
     return request
 
 
-def replay_agent(run_id: str, keep: str, secrets: Any) -> Request:
-    body: Dict[str, Any] = {"replay_of": check.text("run id", run_id), "keep": check.text("keep", keep)}
+def replay_agent(run_id: str, keep: Optional[str], secrets: Any, sandbox_id: Optional[str], follows: Optional[str]) -> Request:
+    body: Dict[str, Any] = {"replay_of": check.text("run id", run_id)}
+    for name, value in {"keep": keep, "sandbox_id": sandbox_id, "follows": follows}.items():
+        if value is not None:
+            body[name] = check.text(name, value)
     if secrets is not None:
         body["secrets"] = check.mapping("secrets", secrets)
     return Request("POST", "/agents", body=body)

@@ -143,30 +143,24 @@ class AsyncAgent:
             options.update(self._sandbox)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
         client = shared_client(*self._server)
-        run = AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()))
-        if self._tools and self._tools.functions:
-            line = Connector(client._endpoint, routes.connect_agent(run.id), self._tools.functions, current_loop())
-            try:
-                await settled(line.ready)
-            except ConflictError:
-                pass  # it has ended already
-            run._line = line
+        run = AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()), self._tools)
+        await run._serve()
         return run
 
     async def get(self, id: str) -> "AsyncAgentRun":
-        """The run with this id.
+        """The run with this id. Replays and forks of it call the functions of this agent.
 
         Raises:
             NotFoundError: there is none.
         """
         client = shared_client(*self._server)
-        return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(routes.get_agent(id))).object()))
+        return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(routes.get_agent(id))).object()), self._tools)
 
     async def runs(self, limit: int = 100) -> List["AsyncAgentRun"]:
         """The runs of the workspace, the newest first; at most `limit`."""
         client = shared_client(*self._server)
         answer = await client._send(routes.list_agents(limit))
-        return [AsyncAgentRun(client, AgentInfo.from_wire(body)) for body in answer.items("runs")]
+        return [AsyncAgentRun(client, AgentInfo.from_wire(body), self._tools) for body in answer.items("runs")]
 
 
 class AsyncAgentRun:
@@ -177,11 +171,22 @@ class AsyncAgentRun:
         info: an `AgentInfo`, as it was last heard of.
     """
 
-    def __init__(self, client: AsyncClient, info: AgentInfo) -> None:
+    def __init__(self, client: AsyncClient, info: AgentInfo, tools: Optional[Toolset] = None) -> None:
         self._client = client
         self.id = info.id
         self.info = info
+        self._tools = tools
         self._line: Optional[Connector] = None  # which leaves by itself when the run has ended
+
+    async def _serve(self) -> None:
+        """Has the run's code call the functions of this program."""
+        if self._tools and self._tools.functions:
+            line = Connector(self._client._endpoint, routes.connect_agent(self.id), self._tools.functions, current_loop())
+            try:
+                await settled(line.ready)
+            except ConflictError:
+                pass  # it has ended already
+            self._line = line
 
     @property
     def answer(self) -> Optional[str]:
@@ -225,21 +230,31 @@ class AsyncAgentRun:
         return [AgentEvent.from_wire("", body) for body in answer.items("events")]
 
     async def replay(
-        self, *, keep: str = "kill", secrets: Any = None, on_event: Optional[Callable[[AgentEvent], Any]] = None
+        self,
+        *,
+        keep: Optional[str] = None,
+        secrets: Any = None,
+        sandbox_id: Optional[str] = None,
+        follows: Optional[str] = None,
+        on_event: Optional[Callable[[AgentEvent], Any]] = None,
     ) -> "AsyncAgentRun":
         """Runs the cells of this run again in a new sandbox, with its replies and no model, and waits for the end. Compare the
-        `digest` of the "outcome" events: it is the same where the same happened, times aside.
+        `digest` of the "outcome" events: it is the same where the same happened, times aside. Functions of its agent are
+        called again.
 
         Args:
-            keep: what becomes of the sandbox at the end.
+            keep: what becomes of the sandbox at the end; "kill" when left out.
             secrets: as for `AsyncAgent`; needed when the run had some by value, which is not stored.
+            sandbox_id: for a run that worked in a sandbox of yours, such as an analyst's: one in which its files are again.
+            follows: for a run that follows another one: the replay of that one.
             on_event: called with each `AgentEvent`.
 
         Raises:
-            BadRequestError: the values of its secrets are missing.
+            BadRequestError: the values of its secrets are missing, or its sandbox, or what it follows; `field` says what.
         """
-        request = routes.replay_agent(self.id, keep, secrets)
-        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()))
+        request = routes.replay_agent(self.id, keep, secrets, sandbox_id, follows)
+        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()), self._tools)
+        await run._serve()
         await run.wait(on_event)
         return run
 
@@ -263,7 +278,8 @@ class AsyncAgentRun:
         """Goes on from a turn of this run in another way, as a run of its own, and waits for the end.
 
         The cells before that turn run again in a new sandbox, with the replies of that time, which cost nothing. The event
-        "forked" names those of which something else came. What is left out is as in this run.
+        "forked" names those of which something else came. What is left out is as in this run. Functions of its agent are called
+        again.
 
         Args:
             at: the turn whose reply is to be another one, from 1.
@@ -288,7 +304,8 @@ class AsyncAgentRun:
             "secrets": None if secrets is None else check.mapping("secrets", secrets),
         }
         request = routes.fork_agent(self.id, at, task, metadata, model_key, options)
-        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()))
+        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()), self._tools)
+        await run._serve()
         await run.wait(on_event)
         return run
 
