@@ -12,6 +12,7 @@ const (
 	LifePaused           = "paused"            // by, request_id
 	LifeResumed          = "resumed"           // by, request_id
 	LifeSnapshotTaken    = "snapshot_taken"    // snapshot_id, size_bytes, duration_ms, by, request_id
+	LifeSnapshotExpired  = "snapshot_expired"  // snapshot_id: its time was over, and it was removed; the sandbox may have ended long before
 	LifeForked           = "forked"            // children, by, request_id
 	LifeHibernated       = "hibernated"        // why ("asked", "idle", "ttl", "shutdown"), duration_ms, by, request_id
 	LifeNotHibernated    = "not_hibernated"    // why, detail: it goes on, and it is tried again after a minute

@@ -9,6 +9,7 @@ type SnapshotRequest struct {
 	// CarryRunning takes it though cells run: every copy goes on with them.
 	// Without it the call waits up to 10 s for them, and then is a conflict.
 	CarryRunning bool `json:"carry_running,omitempty"`
+	TTLSeconds   int  `json:"ttl_seconds,omitempty"` // after which it is removed; 0: it stays until somebody does
 }
 
 // Snapshot describes a snapshot: memory, files and processes of a sandbox at
@@ -28,8 +29,9 @@ type Snapshot struct {
 	SizeBytes  int64             `json:"size_bytes"`
 	DurationMS float64           `json:"duration_ms"` // that taking it took; the sandbox stood still for a part of it
 	CreatedAt  time.Time         `json:"created_at"`
-	Contexts   []string          `json:"contexts,omitempty"` // ids of the code contexts in it, as far as the sandbox said
-	Origin     *SnapshotOrigin   `json:"origin,omitempty"`   // nil when it was taken on this server
+	ExpiresAt  *time.Time        `json:"expires_at,omitempty"` // it is removed then; never when missing
+	Contexts   []string          `json:"contexts,omitempty"`   // ids of the code contexts in it, as far as the sandbox said
+	Origin     *SnapshotOrigin   `json:"origin,omitempty"`     // nil when it was taken on this server
 }
 
 // SnapshotOrigin says where an imported snapshot is from. SandboxID and ParentID
@@ -72,8 +74,9 @@ type SnapshotList struct {
 
 // SnapshotPatch is the body of PATCH /v1/snapshots/{id}. What is nil stays.
 type SnapshotPatch struct {
-	Name     *string            `json:"name,omitempty"`
-	Metadata *map[string]string `json:"metadata,omitempty"` // replaces all of it
+	Name       *string            `json:"name,omitempty"`
+	Metadata   *map[string]string `json:"metadata,omitempty"`    // replaces all of it
+	TTLSeconds *int               `json:"ttl_seconds,omitempty"` // from now on; 0: it stays
 }
 
 // CarryRequest is the body of POST …/hibernate, which may be empty.

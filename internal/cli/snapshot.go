@@ -22,6 +22,7 @@ type snapshotCreateCmd struct {
 	Name     string            `help:"What to call it." placeholder:"NAME"`
 	Metadata map[string]string `help:"Labels of your own, as key=value." placeholder:"KEY=VALUE"`
 	Carry    bool              `name:"carry-running" help:"Do not wait for running cells: copies go on with them."`
+	TTL      int               `name:"ttl" help:"Seconds after which it is removed. Default: it stays." placeholder:"S"`
 }
 
 func (c *snapshotCreateCmd) Run(a *app) error {
@@ -29,7 +30,7 @@ func (c *snapshotCreateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	sn, err := sb.Snapshot(a.ctx, api.SnapshotRequest{Name: c.Name, Metadata: c.Metadata, CarryRunning: c.Carry})
+	sn, err := sb.Snapshot(a.ctx, api.SnapshotRequest{Name: c.Name, Metadata: c.Metadata, CarryRunning: c.Carry, TTLSeconds: c.TTL})
 	if err != nil {
 		return err
 	}
@@ -54,9 +55,9 @@ func (c *snapshotLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	header := []string{"ID", "NAME", "SANDBOX", "TEMPLATE", "SIZE", "CREATED", "METADATA"}
+	header := []string{"ID", "NAME", "SANDBOX", "TEMPLATE", "SIZE", "CREATED", "EXPIRES", "METADATA"}
 	return tabulate(a, list, "there are none", header, func(sn api.Snapshot) []string {
-		return []string{sn.ID, plain(sn.Name), sn.SandboxID, plain(sn.Template), size(sn.SizeBytes), a.when(sn.CreatedAt), labels(sn.Metadata)}
+		return []string{sn.ID, plain(sn.Name), sn.SandboxID, plain(sn.Template), size(sn.SizeBytes), a.when(sn.CreatedAt), a.maybe(sn.ExpiresAt), labels(sn.Metadata)}
 	})
 }
 
@@ -89,6 +90,7 @@ func (c *snapshotGetCmd) Run(a *app) error {
 		{"contexts", plain(strings.Join(sn.Contexts, ", "))},
 		{"size", size(sn.SizeBytes)},
 		{"created", a.when(sn.CreatedAt)},
+		{"expires", a.maybe(sn.ExpiresAt)},
 		{"cpu", fmt.Sprintf("%g", sn.CPU)},
 		{"memory", fmt.Sprintf("%d MB", sn.MemoryMB)},
 		{"disk", fmt.Sprintf("%d MB", sn.DiskMB)},

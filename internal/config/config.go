@@ -43,6 +43,7 @@ type Config struct {
 	DefaultTTL   time.Duration
 	MaxTTL       time.Duration
 	MaxSandboxes int
+	CreateTime   time.Duration
 	RateLimit    int
 	RateBurst    int
 
@@ -116,6 +117,7 @@ func (c *Config) settings() []setting {
 		{"default_ttl", duration(&c.DefaultTTL), "Time to live of a sandbox whose creator names none."},
 		{"max_ttl", duration(&c.MaxTTL), "The longest time to live of a sandbox that is not persistent."},
 		{"max_sandboxes", number(&c.MaxSandboxes), "Sandboxes of users that may exist at once; 0: as many as the host has room for."},
+		{"create_timeout", duration(&c.CreateTime), "How long making a sandbox, waking or resuming one may take when its turn has come; at least 5 s. A host that is slow may need more. Our clients wait 200 s for the answer to a create."},
 		{"max_sandboxes_per_workspace", number(&c.MaxSandboxesPerWorkspace), "Sandboxes that one workspace may have at once; 0: as many as there may be at all."},
 		{"rate_limit", number(&c.RateLimit), "Calls a second that one workspace may make in the long run; 0: any number."},
 		{"rate_burst", number(&c.RateBurst), "Calls that one workspace may make at once, before rate_limit holds it."},
@@ -171,6 +173,7 @@ func defaults(env Env) Config {
 		DefaultTTL:      5 * time.Minute,
 		MaxTTL:          24 * time.Hour,
 		MaxSandboxes:    500,
+		CreateTime:      time.Minute,
 		MaxPIDs:         32768,
 		RateLimit:       1000,
 		RateBurst:       2000,
@@ -376,6 +379,9 @@ func (c *Config) check() error {
 	}
 	if c.DefaultTTL > c.MaxTTL {
 		return fault.InvalidField("default_ttl", "default_ttl (%s) is longer than max_ttl (%s)", c.DefaultTTL, c.MaxTTL)
+	}
+	if c.CreateTime < 5*time.Second {
+		return fault.InvalidField("create_timeout", "create_timeout must be at least 5s, but is %s", c.CreateTime)
 	}
 	if c.EventsMaxAge < time.Minute {
 		return fault.InvalidField("events_max_age", "events_max_age must be at least one minute, but is %s", c.EventsMaxAge)

@@ -53,6 +53,7 @@ func managerConfig(cfg *config.Config, drv driver.Driver, st *store.Store, event
 		DefaultTTL:    cfg.DefaultTTL,
 		MaxTTL:        cfg.MaxTTL,
 		MaxSandboxes:  cfg.MaxSandboxes,
+		CreateTimeout: cfg.CreateTime,
 		MaxCPU:        cfg.MaxCPU,
 		MaxMemoryMB:   cfg.MaxMemory,
 		MaxDiskMB:     cfg.MaxDisk,

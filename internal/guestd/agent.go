@@ -37,11 +37,12 @@ type Config struct {
 	Workspace      string
 	OutputDir      string
 	GenerationFile string
-	HookDir        string // of sockets of programs that want to know of snapshots; "" for none
-	Etc            string // folder of passwd, group, hosts, hostname, machine-id
-	Root           string // of files that say whom programs trust; "/"
-	ProcNet        string // folder of tcp and tcp6: what programs listen on
-	ToolSocket     string // where programs call what is outside; "" for nowhere
+	HookDir        string        // of sockets of programs that want to know of snapshots; "" for none
+	Etc            string        // folder of passwd, group, hosts, hostname, machine-id
+	Root           string        // of files that say whom programs trust; "/"
+	ProcNet        string        // folder of tcp and tcp6: what programs listen on
+	ToolSocket     string        // where programs call what is outside; "" for nowhere
+	StartTime      time.Duration // that an interpreter may take to start; 0: the usual
 	Console        *Console
 	Log            *slog.Logger
 	Reaper         *child.Reaper
@@ -119,6 +120,7 @@ func New(cfg Config) (*Agent, error) {
 		Reaper:      cfg.Reaper,
 		Env:         a.env.forUser,
 		ToolSocket:  cfg.ToolSocket,
+		StartTime:   cfg.StartTime,
 		Interrupted: a.calls.interrupted,
 	})
 	a.calls.kernels = a.kernels

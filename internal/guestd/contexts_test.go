@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -765,4 +766,82 @@ func TestKernelsHaveASoftLimitOfMemory(t *testing.T) {
 	if events[1].Data["text/plain"] != "True" {
 		t.Error("memory_limit is not the share of the sandbox that a kernel may take")
 	}
+}
+
+// An interpreter that hangs while it is forked, or before it begins, does not
+// hang whoever waits for its context. The next one has another.
+func TestInterpreterThatHangsAtItsStart(t *testing.T) {
+	hang := filepath.Join(t.TempDir(), "hang")
+	for name, warmup := range map[string]string{
+		// In the interpreter that is forked: it never says that it has a child.
+		"fork": `
+import os, time
+fork = os.fork
+os.fork = lambda: time.sleep(1000) if os.path.exists(%q) else fork()`,
+		// In the child: it is there and does not begin.
+		"start": `
+import os, time
+fork = os.fork
+def hanging():
+    pid = fork()
+    if pid == 0 and os.path.exists(%q):
+        time.sleep(1000)
+    return pid
+os.fork = hanging`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, func(c *guestd.Config) { c.StartTime = 300 * time.Millisecond })
+			s.warm(func(r *guestapi.WarmRequest) { r.Warmup = fmt.Sprintf(warmup, hang) })
+			write(t, hang, "")
+			e := s.fails("POST", "/contexts", api.CreateContextRequest{ID: "a"}, 409, api.CodeConflict)
+			if !strings.Contains(e.Message, "did not answer within 300ms") || e.Hint == "" {
+				t.Errorf("%+v", e)
+			}
+			if err := os.Remove(hang); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "there is another one", func() bool {
+				resp := s.request("POST", "/contexts", api.CreateContextRequest{ID: "a"})
+				resp.Body.Close()
+				return resp.StatusCode/100 == 2
+			})
+			if events, x := s.run("a", "6 * 7"); x.End != api.EndOK || events[1].Data["text/plain"] != "42" {
+				t.Errorf("%+v", events)
+			}
+		})
+	}
+}
+
+// A cell that is deaf to a client's interrupts runs on, the context says so, and
+// a restart ends it.
+func TestCellThatIsDeafToAClientsInterrupt(t *testing.T) {
+	s := warmed(t)
+	heard := filepath.Join(s.dir, "heard")
+	running := s.request("POST", "/contexts/default/executions", guestapi.RunRequest{ExecutionID: "e1", TimeoutMS: 600_000, Follow: true, Code: fmt.Sprintf(`
+import time
+print("go", flush=True)
+while True:
+    try:
+        open(%[1]q, "a").close()
+        while True:
+            time.sleep(1000)
+    except KeyboardInterrupt:
+        with open(%[1]q, "a") as f:
+            f.write("no\n")
+`, heard)})
+	said := func() string { b, _ := os.ReadFile(heard); return string(b) }
+	eventually(t, "it runs", func() bool { _, err := os.Stat(heard); return err == nil })
+	for n := 1; n <= 2; n++ {
+		s.do("POST", "/contexts/default/interrupt", nil, nil)
+		eventually(t, "it heard the interrupt", func() bool { return said() == strings.Repeat("no\n", n) })
+		var c api.Context
+		if s.do("GET", "/contexts/default", nil, &c); c.RunningID != "e1" || c.State != "busy" {
+			t.Errorf("after %d interrupts: %+v", n, c)
+		}
+	}
+	s.do("POST", "/contexts/default/restart", nil, nil)
+	if _, x := s.ended(s.events(running)); x.End != api.EndInterrupted || x.StateSurvived || !strings.Contains(*x.Error, "restarted") {
+		t.Errorf("%+v", x)
+	}
+	s.freshInterpreter("default")
 }

@@ -418,7 +418,11 @@ func TestSandboxEndsInTheMiddle(t *testing.T) {
 	}{
 		"memory": {func(r *rig) error { r.host.End(r.sid, driver.Exit{Reason: "oom"}); return nil }, api.EndOOM, "memory"},
 		"crash":  {func(r *rig) error { r.host.End(r.sid, driver.Exit{Reason: "crashed"}); return nil }, api.EndKernelDied, "crashed"},
-		"kill":   {func(r *rig) error { return r.manager.Kill(context.Background(), owner, r.sid) }, api.EndKernelDied, "killed"},
+		"ttl": {func(r *rig) error {
+			r.ahead.Store(int64(time.Hour))
+			return r.manager.Sweep(context.Background())
+		}, api.EndKernelDied, "its time to live was over"},
+		"kill": {func(r *rig) error { return r.manager.Kill(context.Background(), owner, r.sid) }, api.EndKernelDied, "killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, kernel.Config{})
@@ -529,4 +533,19 @@ func TestDetachedCellIsNotIdle(t *testing.T) {
 		}
 		return life.IdleSeconds > 0
 	})
+}
+
+// A cell whose caller names no deadline ends at the default one, in a context
+// and once, and what it had written is there.
+func TestDefaultDeadlineIsKept(t *testing.T) {
+	r := newRig(t, kernel.Config{DefaultTimeout: 50 * time.Millisecond})
+	if x := r.run(api.RunRequest{Code: "print('so far')\nwait('never')"}); x.End != api.EndTimeout || x.Stdout != "so far\n" {
+		t.Errorf("%+v", x)
+	}
+	for _, language := range []string{"python", "bash"} {
+		code := map[string]string{"python": "wait('never')", "bash": "wait never"}[language]
+		if x, err := r.OneShot(context.Background(), owner, r.sid, language, code, 0); err != nil || x.End != api.EndTimeout {
+			t.Errorf("%s: %+v, %v", language, x, err)
+		}
+	}
 }

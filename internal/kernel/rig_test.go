@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type rig struct {
 	cfg     kernel.Config
 	sid     string
 	manager *sandbox.Manager
+	ahead   atomic.Int64 // of the manager's clock
 	*kernel.Service
 	stop func()
 }
@@ -67,6 +69,7 @@ func (r *rig) start() {
 	m, err := sandbox.New(sandbox.Config{
 		Driver: fake.New(r.host), Store: st, Templates: oneTemplate{r.image}, RunDir: filepath.Join(r.dir, "run"),
 		MemoryAvailable: func() (int64, error) { return 64 << 30, nil },
+		Now:             func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	})
 	if err != nil {
 		r.t.Fatal(err)

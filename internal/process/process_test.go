@@ -271,3 +271,11 @@ func TestCommandOfAClientThatIsGoneIsKilled(t *testing.T) {
 		}
 	}
 }
+
+// A command whose caller names no deadline ends at the default one.
+func TestDefaultDeadlineIsKept(t *testing.T) {
+	r := newRig(t, process.Config{DefaultTimeout: 50 * time.Millisecond})
+	if x := r.exec(t, api.ExecRequest{Cmd: shell("echo so far; wait never")}); !x.TimedOut || x.Stdout != "so far\n" {
+		t.Errorf("%+v", x)
+	}
+}

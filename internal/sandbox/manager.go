@@ -65,8 +65,10 @@ type Store interface {
 	AddSnapshot(ctx context.Context, sn store.Snapshot) error
 	Snapshot(ctx context.Context, id string) (store.Snapshot, error)
 	SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]store.Snapshot, error)
-	DescribeSnapshot(ctx context.Context, id, name string, metadata map[string]string) error
+	DescribeSnapshot(ctx context.Context, sn store.Snapshot) error
 	RemoveSnapshot(ctx context.Context, id string) error
+	ExpiredSnapshots(ctx context.Context, now time.Time) ([]store.Snapshot, error)
+	ExpireSnapshot(ctx context.Context, id string, now time.Time) error
 
 	AddCreate(ctx context.Context, c store.Create) error
 	CreateOf(ctx context.Context, owner, key string) (store.Create, error)
@@ -109,7 +111,7 @@ type Config struct {
 	MaxPerOwner   int           // of one owner; 0: no such limit
 	MaxQueue      int           // 1000 creates that wait
 	QueueTimeout  time.Duration // 60 s that a create waits for its turn
-	CreateTimeout time.Duration // 60 s for the work of one create
+	CreateTimeout time.Duration // 60 s for the work of one create, wake or resume
 	Concurrency   int           // creates in progress at once; the number of CPUs, at least 2
 
 	MinFreeMB       int                      // memory of the host that creates leave alone; 0: none

@@ -15,7 +15,10 @@ import (
 	"github.com/pandastack/pandastack/internal/store"
 )
 
-const maxSnapshotName = 128 // bytes
+const (
+	maxSnapshotName = 128                       // bytes
+	maxSnapshotTTL  = 10 * 365 * 24 * time.Hour // that a snapshot can be kept for; one without stays
+)
 
 // Snapshot keeps memory, files and processes of a sandbox as they are now. The
 // sandbox goes on.
@@ -24,6 +27,9 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 		return api.Snapshot{}, err
 	}
 	if err := checkPairs("metadata", req.Metadata); err != nil {
+		return api.Snapshot{}, err
+	}
+	if err := checkSnapshotTTL(req.TTLSeconds); err != nil {
 		return api.Snapshot{}, err
 	}
 	if _, err := m.snapshotter("a snapshot"); err != nil {
@@ -56,6 +62,7 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 		Driver: row.Driver, CPU: row.CPU, MemoryMB: row.MemoryMB, DiskMB: row.DiskMB, PIDs: row.PIDs, Metadata: req.Metadata, Generation: row.Generation,
 		CreatedAt: m.cfg.Now(), Network: row.Network, Tools: row.Tools, Contexts: m.contextsIn(ctx, b),
 	}
+	sn.ExpiresAt = expiry(sn.CreatedAt, req.TTLSeconds)
 	dir := m.imageDir(sn.ID)
 	m.announce(ctx, b)
 	if err := m.saveTo(ctx, b, dir, driver.Save{GoesOn: goOn}); err != nil {
@@ -90,12 +97,38 @@ func checkSnapshotName(name string) error {
 	return nil
 }
 
+func checkSnapshotTTL(seconds int) error {
+	if most := int(maxSnapshotTTL / time.Second); seconds < 0 || seconds > most {
+		return fault.InvalidField("ttl_seconds", "ttl_seconds must be between 1 and %d, or 0 for a snapshot that stays, but is %d", most, seconds)
+	}
+	return nil
+}
+
+// expiry is when something ends that has so many seconds from now on; never
+// when they are 0.
+func expiry(now time.Time, seconds int) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return now.Add(time.Duration(seconds) * time.Second).Truncate(time.Millisecond) // as it is kept
+}
+
 func describeSnapshot(sn store.Snapshot) api.Snapshot {
+	var expires *time.Time
+	if !sn.ExpiresAt.IsZero() {
+		expires = &sn.ExpiresAt
+	}
 	return api.Snapshot{
 		ID: sn.ID, Name: sn.Name, SandboxID: sn.SandboxID, ParentID: sn.ParentID, Workspace: sn.Owner, Template: sn.Template, Digest: sn.Digest,
 		CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, Metadata: maps.Clone(sn.Metadata), SizeBytes: sn.SizeBytes, DurationMS: sn.DurationMS,
-		CreatedAt: sn.CreatedAt, Contexts: sn.Contexts, Origin: sn.Origin,
+		CreatedAt: sn.CreatedAt, ExpiresAt: expires, Contexts: sn.Contexts, Origin: sn.Origin,
 	}
+}
+
+// over tells whether the time of a snapshot is over: the sweeper is about to
+// remove it.
+func (m *Manager) over(sn store.Snapshot) bool {
+	return !sn.ExpiresAt.IsZero() && !sn.ExpiresAt.After(m.cfg.Now())
 }
 
 // Snapshots lists an owner's snapshots, the newest first, of one sandbox when
@@ -107,7 +140,9 @@ func (m *Manager) Snapshots(ctx context.Context, owner, sandboxID string) ([]api
 	list, err := m.cfg.Store.SnapshotsOf(ctx, owner, sandboxID)
 	out := []api.Snapshot{}
 	for _, sn := range list {
-		out = append(out, describeSnapshot(sn))
+		if !m.over(sn) {
+			out = append(out, describeSnapshot(sn))
+		}
 	}
 	return out, err
 }
@@ -123,7 +158,7 @@ func (m *Manager) findSnapshot(ctx context.Context, owner, id string) (store.Sna
 		return store.Snapshot{}, err
 	}
 	sn, err := m.cfg.Store.Snapshot(ctx, id)
-	if err == nil && (owner == "" || sn.Owner == owner) {
+	if err == nil && (owner == "" || sn.Owner == owner) && !m.over(sn) {
 		return sn, nil
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -136,7 +171,9 @@ func (m *Manager) findSnapshot(ctx context.Context, owner, id string) (store.Sna
 	}
 	var ids []string
 	for _, sn := range mine {
-		ids = append(ids, sn.ID)
+		if !m.over(sn) {
+			ids = append(ids, sn.ID)
+		}
 	}
 	if len(nearest.Names(id, ids)) > 0 {
 		unknown = unknown.WithHint("%s", nearest.Hint(id, ids, "snapshots"))
@@ -144,7 +181,8 @@ func (m *Manager) findSnapshot(ctx context.Context, owner, id string) (store.Sna
 	return store.Snapshot{}, unknown
 }
 
-// PatchSnapshot changes what a snapshot is called and carries.
+// PatchSnapshot changes what a snapshot is called and carries, and how long it
+// is kept.
 func (m *Manager) PatchSnapshot(ctx context.Context, owner, id string, p api.SnapshotPatch) (api.Snapshot, error) {
 	sn, err := m.findSnapshot(ctx, owner, id)
 	if err != nil {
@@ -162,7 +200,13 @@ func (m *Manager) PatchSnapshot(ctx context.Context, owner, id string, p api.Sna
 		}
 		sn.Metadata = *p.Metadata
 	}
-	err = m.cfg.Store.DescribeSnapshot(ctx, sn.ID, sn.Name, sn.Metadata)
+	if p.TTLSeconds != nil {
+		if err := checkSnapshotTTL(*p.TTLSeconds); err != nil {
+			return api.Snapshot{}, err
+		}
+		sn.ExpiresAt = expiry(m.cfg.Now(), *p.TTLSeconds)
+	}
+	err = m.cfg.Store.DescribeSnapshot(ctx, sn)
 	if errors.Is(err, store.ErrStale) { // deleted meanwhile
 		_, err = m.findSnapshot(ctx, owner, id)
 	}
@@ -188,6 +232,32 @@ func (m *Manager) DeleteSnapshot(ctx context.Context, owner, id string) error {
 	}
 	m.removeImage(m.imageDir(sn.ID))
 	m.log.Info("snapshot deleted", "snapshot", sn.ID)
+	return nil
+}
+
+// expireSnapshots removes those whose time is over. One that sandboxes are being
+// made from goes at a later sweep.
+func (m *Manager) expireSnapshots(ctx context.Context, now time.Time) error {
+	list, err := m.cfg.Store.ExpiredSnapshots(ctx, now)
+	errs := []error{err}
+	for _, sn := range list {
+		errs = append(errs, m.expireSnapshot(ctx, sn, now))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) expireSnapshot(ctx context.Context, sn store.Snapshot, now time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock() // as in DeleteSnapshot
+	if m.restoring[sn.ID] > 0 {
+		return nil
+	}
+	if err := m.cfg.Store.ExpireSnapshot(ctx, sn.ID, now); err != nil {
+		return ignoreStale(err) // it was given more time, or deleted
+	}
+	m.removeImage(m.imageDir(sn.ID))
+	m.noteRow(store.Sandbox{ID: sn.SandboxID, Owner: sn.Owner}, api.LifeSnapshotExpired, map[string]any{"snapshot_id": sn.ID})
+	m.log.Info("snapshot expired", "snapshot", sn.ID)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/pandastack/pandastack/internal/guest"
 	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/sandbox"
+	"github.com/pandastack/pandastack/internal/store"
 )
 
 // images names what lies in the folder of the images.
@@ -1179,5 +1180,202 @@ func TestForkTreeAndPromote(t *testing.T) {
 	}
 	if ids := r.host.IDs(); len(ids) != 2 {
 		t.Errorf("on the host: %q", ids)
+	}
+}
+
+// A snapshot with a time to live goes when that is over, with its files, and
+// says so; one without stays.
+func TestSnapshotsExpire(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{TTLSeconds: ptr(3600)})
+	stays := r.snapshot(info.ID, api.SnapshotRequest{})
+	short := r.snapshot(info.ID, api.SnapshotRequest{TTLSeconds: 60})
+	longer := r.snapshot(info.ID, api.SnapshotRequest{TTLSeconds: 60})
+	kept := r.snapshot(info.ID, api.SnapshotRequest{TTLSeconds: 60})
+	if stays.ExpiresAt != nil || short.ExpiresAt == nil || !short.ExpiresAt.Equal(short.CreatedAt.Add(time.Minute).Truncate(time.Millisecond)) {
+		t.Errorf("they expire at %v, %v", stays.ExpiresAt, short.ExpiresAt)
+	}
+	if sn, err := r.PatchSnapshot(ctx, "ann", longer.ID, api.SnapshotPatch{TTLSeconds: ptr(600)}); err != nil || !sn.ExpiresAt.After(*short.ExpiresAt) {
+		t.Errorf("given more time: %+v, %v", sn, err)
+	}
+	if sn, err := r.PatchSnapshot(ctx, "ann", kept.ID, api.SnapshotPatch{TTLSeconds: ptr(0)}); err != nil || sn.ExpiresAt != nil {
+		t.Errorf("to stay: %+v, %v", sn, err)
+	}
+	if sn, err := r.PatchSnapshot(ctx, "ann", short.ID, api.SnapshotPatch{Name: ptr("n")}); err != nil || !sn.ExpiresAt.Equal(*short.ExpiresAt) {
+		t.Errorf("another name: %+v, %v", sn, err)
+	}
+	list := func() (ids []string) {
+		all, err := r.Snapshots(ctx, "ann", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sn := range all {
+			ids = append(ids, sn.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	sorted := func(ids ...string) []string { slices.Sort(ids); return ids }
+	if err := r.Sweep(ctx); err != nil || len(list()) != 4 {
+		t.Fatalf("before their time: %v, %v", list(), err)
+	}
+
+	r.clock.advance(61 * time.Second)
+	if got, want := list(), sorted(stays.ID, longer.ID, kept.ID); !slices.Equal(got, want) {
+		t.Errorf("over, and not swept yet: %q", got)
+	}
+	if _, err := r.Create(ctx, "ann", api.CreateSandboxRequest{FromSnapshot: short.ID}); !errors.Is(err, fault.NotFound) {
+		t.Errorf("made from one that is over: %v", err)
+	}
+	if err := r.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.Snapshot(ctx, short.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("its row: %v", err)
+	}
+	if got, want := r.images(), sorted(stays.ID, longer.ID, kept.ID); !slices.Equal(got, want) {
+		t.Errorf("files are left of %q, not of %q", got, want)
+	}
+	if got := r.payload(info.ID, api.LifeSnapshotExpired)["snapshot_id"]; got != short.ID {
+		t.Errorf("the event is of %v", got)
+	}
+
+	// A daemon that was away removes what went over its time meanwhile; a clock
+	// that is set changes nothing.
+	r.clock.setBy(time.Hour)
+	if err := r.Sweep(ctx); err != nil || len(list()) != 3 {
+		t.Errorf("the clock was set: %v, %v", list(), err)
+	}
+	r.stop()
+	r.clock.advance(10 * time.Minute)
+	r.start()
+	r.sweepUntil("the longer one is gone", func() bool { return slices.Equal(list(), sorted(stays.ID, kept.ID)) })
+	for _, ttl := range []int{-1, 10*365*86400 + 1} {
+		var f *fault.Error
+		if _, err := r.Snapshot(ctx, "ann", info.ID, api.SnapshotRequest{TTLSeconds: ttl}); !errors.As(err, &f) || f.Field != "ttl_seconds" {
+			t.Errorf("a time of %d s: %v", ttl, err)
+		}
+		if _, err := r.PatchSnapshot(ctx, "ann", kept.ID, api.SnapshotPatch{TTLSeconds: &ttl}); !errors.As(err, &f) || f.Field != "ttl_seconds" {
+			t.Errorf("another time of %d s: %v", ttl, err)
+		}
+	}
+}
+
+// A sandbox that is being made from a snapshot keeps it until it runs.
+func TestSnapshotExpiresWhileASandboxIsMade(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{TTLSeconds: ptr(3600)})
+	sn := r.snapshot(info.ID, api.SnapshotRequest{TTLSeconds: 60})
+	entered, leave := make(chan struct{}), make(chan struct{})
+	r.host.Break(fake.Faults{Prepare: func(context.Context, string) error { close(entered); <-leave; return nil }})
+	created := make(chan error, 1)
+	go func() {
+		_, err := r.Create(ctx, "ann", api.CreateSandboxRequest{FromSnapshot: sn.ID})
+		created <- err
+	}()
+	<-entered
+	r.clock.advance(61 * time.Second)
+	if err := r.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(r.images(), sn.ID) {
+		t.Error("its files are gone while they are read")
+	}
+	close(leave)
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
+	r.sweepUntil("then it goes", func() bool { return !slices.Contains(r.images(), sn.ID) })
+}
+
+// The time of a paused sandbox runs: then it ends, or sleeps if it is
+// persistent.
+func TestExpiryOfPausedOnes(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	short := r.create(api.CreateSandboxRequest{TTLSeconds: ptr(10)})
+	persistent := r.create(api.CreateSandboxRequest{TTLSeconds: ptr(10), Persistent: true})
+	r.begin(persistent.ID, "e", "go")
+	for _, info := range []api.SandboxInfo{short, persistent} {
+		if err := r.Pause(ctx, "ann", info.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.clock.advance(9 * time.Second)
+	if err := r.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range []api.SandboxInfo{short, persistent} {
+		if got, err := r.Get(ctx, "ann", info.ID); err != nil || got.Status != api.StatusPaused {
+			t.Errorf("before its time: %+v, %v", got, err)
+		}
+	}
+	r.clock.advance(2 * time.Second)
+	r.sweepUntil("the one is gone, the other sleeps", func() bool {
+		_, gone := r.Get(ctx, "ann", short.ID)
+		other, err := r.Get(ctx, "ann", persistent.ID)
+		return errors.Is(gone, fault.NotFound) && err == nil && other.Status == api.StatusHibernated
+	})
+	if _, err := r.Get(ctx, "ann", short.ID); !strings.Contains(err.Error(), "time to live") {
+		t.Errorf("it says %v", err)
+	}
+	if kinds := r.events(short.ID); !slices.Contains(kinds, api.LifeExpired) {
+		t.Errorf("events: %q", kinds)
+	}
+	if err := r.Wake(ctx, "ann", persistent.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.host.Guest(persistent.ID).Signal("go")
+	if got := r.cell(persistent.ID, "after", "print('awake')"); got != "awake\n" {
+		t.Errorf("awake it says %q", got)
+	}
+}
+
+// A guest that comes late is waited for as long as the setting says, in creates
+// and in wakes.
+func TestCreateTimeout(t *testing.T) {
+	ctx := context.Background()
+	hasty := newRig(t, func(c *sandbox.Config) { c.CreateTimeout = 50 * time.Millisecond })
+	patient := newRig(t, func(c *sandbox.Config) { c.CreateTimeout = time.Hour })
+	var asleep [2]api.SandboxInfo
+	for i, r := range []*rig{hasty, patient} {
+		eventually(t, "a sandbox sleeps", func() bool { // within 50 ms, on a machine that may be busy
+			var err error
+			if asleep[i], err = r.Create(ctx, "ann", api.CreateSandboxRequest{}); err != nil {
+				return false
+			}
+			return r.Hibernate(ctx, "ann", asleep[i].ID, api.CarryRequest{}) == nil
+		})
+	}
+	for name, call := range map[string]func(r *rig, id string) error{
+		"create": func(r *rig, _ string) error { _, err := r.Create(ctx, "ann", api.CreateSandboxRequest{}); return err },
+		"wake":   func(r *rig, id string) error { return r.Wake(ctx, "ann", id) },
+	} {
+		dial := make(chan struct{})
+		late := fake.Faults{Late: func(ctx context.Context) {
+			select {
+			case <-dial:
+			case <-ctx.Done():
+			}
+		}}
+		hasty.host.Break(late)
+		patient.host.Break(late)
+		waits := make(chan error, 1)
+		go func() { waits <- call(patient, asleep[1].ID) }()
+		// The hasty one is given up while the patient one waits.
+		if err := call(hasty, asleep[0].ID); !errors.Is(err, fault.Timeout) || !strings.Contains(err.Error(), "within 50ms") {
+			t.Errorf("%s with little time: %v", name, err)
+		}
+		select {
+		case err := <-waits:
+			t.Fatalf("%s with much time did not wait: %v", name, err)
+		default:
+		}
+		close(dial)
+		if err := <-waits; err != nil {
+			t.Errorf("%s with much time: %v", name, err)
+		}
 	}
 }

@@ -27,8 +27,8 @@ func (m *Manager) sweepLoop(ctx context.Context) {
 	}
 }
 
-// Sweep ends what is over its time, tries again what could not be ended, and
-// forgets what ended long ago. It goes by the store and may be called at any
+// Sweep ends what is over its time, snapshots too, tries again what could not be
+// ended, and forgets what ended long ago. It goes by the store and may be called at any
 // time.
 func (m *Manager) Sweep(ctx context.Context) error {
 	if err := m.followClock(ctx); err != nil {
@@ -51,7 +51,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	for _, row := range stuck {
 		g.Go(func() error { return m.retry(ctx, row) })
 	}
-	errs := []error{g.Wait(), m.rest(ctx, now), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention)), m.cfg.Store.PurgeCreates(ctx, now.Add(-idempotent))}
+	errs := []error{g.Wait(), m.rest(ctx, now), m.expireSnapshots(ctx, now), m.saveUse(ctx), m.cfg.Store.Purge(ctx, now.Add(-m.cfg.Retention)), m.cfg.Store.PurgeCreates(ctx, now.Add(-idempotent))}
 	return errors.Join(errs...)
 }
 

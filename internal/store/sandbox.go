@@ -196,8 +196,11 @@ func (s *Store) Shift(ctx context.Context, by time.Duration) error {
 		used_at    = CASE used_at WHEN 0 THEN 0 ELSE used_at + ?1 END,
 		slept_at   = CASE slept_at WHEN 0 THEN 0 ELSE slept_at + ?1 END,
 		ended_at   = CASE ended_at WHEN 0 THEN 0 ELSE ended_at + ?1 END`, by.Milliseconds())
+	if err == nil {
+		_, err = s.write.ExecContext(ctx, "UPDATE snapshots SET expires_at = expires_at + ? WHERE expires_at > 0", by.Milliseconds())
+	}
 	if err != nil {
-		return fmt.Errorf("moving the times of all sandboxes by %s: %w", by, err)
+		return fmt.Errorf("moving the times of sandboxes and snapshots by %s: %w", by, err)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type Snapshot struct {
 	SizeBytes  int64
 	DurationMS float64
 	CreatedAt  time.Time
+	ExpiresAt  time.Time // zero: it stays
 	Network    Network
 	Tools      *api.Tools          // nil: none
 	Contexts   []string            // ids of the code contexts in it, as far as known
@@ -37,7 +38,7 @@ type Snapshot struct {
 }
 
 const snapshotColumns = `id, owner, name, sandbox_id, parent_id, template, digest, driver, cpu, memory_mb, disk_mb, pids,
-	metadata, generation, size_bytes, duration_ms, created_at, network, tools, origin, contexts`
+	metadata, generation, size_bytes, duration_ms, created_at, expires_at, network, tools, origin, contexts`
 
 // AddSnapshot writes the row of a snapshot whose files are whole, and sees that
 // it survives the end of the machine, as they do.
@@ -68,7 +69,7 @@ func (s *Store) AddSnapshot(ctx context.Context, sn Snapshot) error {
 	}
 	v := []any{
 		sn.ID, sn.Owner, sn.Name, sn.SandboxID, sn.ParentID, sn.Template, sn.Digest, sn.Driver, sn.CPU, sn.MemoryMB, sn.DiskMB, sn.PIDs,
-		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), network, tools, origin, string(contexts),
+		string(meta), sn.Generation, sn.SizeBytes, sn.DurationMS, millis(sn.CreatedAt), millis(sn.ExpiresAt), network, tools, origin, string(contexts),
 	}
 	if _, err := s.write.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES ("+marks(len(v))+")", v...); err != nil {
 		return fmt.Errorf("adding snapshot %s: %w", sn.ID, err)
@@ -99,8 +100,16 @@ func (s *Store) Snapshot(ctx context.Context, id string) (Snapshot, error) {
 // SnapshotsOf lists an owner's snapshots, the newest first, of one sandbox when
 // it is named; an owner of "" means everybody's.
 func (s *Store) SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]Snapshot, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT "+snapshotColumns+` FROM snapshots
-		WHERE (?1 = '' OR owner = ?1) AND (?2 = '' OR sandbox_id = ?2) ORDER BY created_at DESC, rowid DESC`, owner, sandboxID)
+	return s.snapshots(ctx, "(?1 = '' OR owner = ?1) AND (?2 = '' OR sandbox_id = ?2) ORDER BY created_at DESC, rowid DESC", owner, sandboxID)
+}
+
+// ExpiredSnapshots lists those whose time was over by now.
+func (s *Store) ExpiredSnapshots(ctx context.Context, now time.Time) ([]Snapshot, error) {
+	return s.snapshots(ctx, "expires_at > 0 AND expires_at <= ? ORDER BY expires_at", millis(now))
+}
+
+func (s *Store) snapshots(ctx context.Context, where string, args ...any) ([]Snapshot, error) {
+	rows, err := s.read.QueryContext(ctx, "SELECT "+snapshotColumns+" FROM snapshots WHERE "+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshots: %w", err)
 	}
@@ -119,20 +128,28 @@ func (s *Store) SnapshotsOf(ctx context.Context, owner, sandboxID string) ([]Sna
 	return out, nil
 }
 
-// DescribeSnapshot changes name and metadata, or returns ErrStale when the
-// snapshot is gone.
-func (s *Store) DescribeSnapshot(ctx context.Context, id, name string, metadata map[string]string) error {
-	meta, err := json.Marshal(metadata)
+// DescribeSnapshot changes name, metadata and expiry, or returns ErrStale when
+// the snapshot is gone.
+func (s *Store) DescribeSnapshot(ctx context.Context, sn Snapshot) error {
+	meta, err := json.Marshal(sn.Metadata)
 	if err != nil {
 		return fmt.Errorf("encoding metadata: %w", err)
 	}
-	res, err := s.write.ExecContext(ctx, "UPDATE snapshots SET name = ?, metadata = ? WHERE id = ?", name, string(meta), id)
-	return changed(res, err, "changing snapshot "+id)
+	res, err := s.write.ExecContext(ctx, "UPDATE snapshots SET name = ?, metadata = ?, expires_at = ? WHERE id = ?",
+		sn.Name, string(meta), millis(sn.ExpiresAt), sn.ID)
+	return changed(res, err, "changing snapshot "+sn.ID)
 }
 
 // RemoveSnapshot removes a row, or returns ErrStale when it is gone.
 func (s *Store) RemoveSnapshot(ctx context.Context, id string) error {
 	res, err := s.write.ExecContext(ctx, "DELETE FROM snapshots WHERE id = ?", id)
+	return changed(res, err, "removing snapshot "+id)
+}
+
+// ExpireSnapshot removes a row whose time is over, or returns ErrStale when it
+// is gone or was given more time.
+func (s *Store) ExpireSnapshot(ctx context.Context, id string, now time.Time) error {
+	res, err := s.write.ExecContext(ctx, "DELETE FROM snapshots WHERE id = ? AND expires_at > 0 AND expires_at <= ?", id, millis(now))
 	return changed(res, err, "removing snapshot "+id)
 }
 
@@ -145,16 +162,17 @@ func scanSnapshot(scan func(...any) error) (Snapshot, error) {
 		origin   string
 		contexts string
 		created  int64
+		expires  int64
 	)
 	err := scan(&sn.ID, &sn.Owner, &sn.Name, &sn.SandboxID, &sn.ParentID, &sn.Template, &sn.Digest, &sn.Driver, &sn.CPU, &sn.MemoryMB,
-		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &network, &tools, &origin, &contexts)
+		&sn.DiskMB, &sn.PIDs, &meta, &sn.Generation, &sn.SizeBytes, &sn.DurationMS, &created, &expires, &network, &tools, &origin, &contexts)
 	if err != nil {
 		return sn, err
 	}
 	if err := json.Unmarshal([]byte(meta), &sn.Metadata); err != nil {
 		return sn, fmt.Errorf("metadata of %s: %w", sn.ID, err)
 	}
-	sn.CreatedAt = fromMillis(created)
+	sn.CreatedAt, sn.ExpiresAt = fromMillis(created), fromMillis(expires)
 	if sn.Network, err = scanNetwork(network, sn.ID); err != nil {
 		return sn, err
 	}

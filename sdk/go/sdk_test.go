@@ -404,3 +404,15 @@ func TestFoldersAreReadPageByPage(t *testing.T) {
 		t.Errorf("%+v %v", list, err)
 	}
 }
+
+// A call takes as long as its context allows, however long the server is silent:
+// a create may be, for minutes.
+func TestNoPatienceButThatOfTheContext(t *testing.T) {
+	c, err := NewClient(WithAPIURL("http://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if patience := c.http.Transport.(*http.Transport).ResponseHeaderTimeout; patience != 0 || c.http.Timeout != 0 {
+		t.Errorf("it waits %s for an answer, and %s in all", patience, c.http.Timeout)
+	}
+}

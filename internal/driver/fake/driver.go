@@ -51,6 +51,8 @@ type Faults struct {
 	Snapshot func(ctx context.Context, id string) error
 	// Guest, when set, runs instead of the fake guest until its context ends.
 	Guest func(ctx context.Context, spec driver.Spec)
+	// Late, when set, is waited for before the guest dials.
+	Late func(ctx context.Context)
 	// Assign makes a step of the assign fail.
 	Assign func(id string) error
 	// Cut says that the link breaks after a request was done and before it is
@@ -309,8 +311,11 @@ func (p *prepared) Restore(ctx context.Context, limits driver.Limits) (driver.In
 	i.guest = newGuest(i, p.image)
 	p.host.instances[p.spec.ID] = i
 	run := i.guest.run
-	if f.Guest != nil {
+	switch {
+	case f.Guest != nil:
 		run = func(ctx context.Context) { f.Guest(ctx, p.spec) }
+	case f.Late != nil:
+		run = func(ctx context.Context) { f.Late(ctx); i.guest.run(ctx) }
 	}
 	i.spawn(func() { run(life) })
 	return i, nil

@@ -91,7 +91,7 @@ func (p *prepared) restore(ctx context.Context, snapshot, hostname string, saved
 			return err
 		}
 		// It runs while what is not needed yet is loaded, or before it is.
-		return p.d.command(ctx, restoreTimeout, p.box, nil, "restore", "--detach", "--background", "--bundle="+p.box.dir, "--image-path="+snapshot, p.box.ID)
+		return p.d.command(ctx, patience(ctx, restoreTimeout), p.box, nil, "restore", "--detach", "--background", "--bundle="+p.box.dir, "--image-path="+snapshot, p.box.ID)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("restore sandbox %s: %w", p.box.ID, err)
@@ -262,7 +262,7 @@ func (d *Driver) create(ctx context.Context, spec driver.BootSpec, slots chan st
 		defer out.Close()
 	}
 	pidFile := filepath.Join(b.dir, "pid")
-	if err := d.command(ctx, createTimeout, b, out, "create", "--bundle="+b.dir, "--pid-file="+pidFile, b.ID); err != nil {
+	if err := d.command(ctx, patience(ctx, createTimeout), b, out, "create", "--bundle="+b.dir, "--pid-file="+pidFile, b.ID); err != nil {
 		return nil, err
 	}
 	if err := d.identify(b); err != nil {

@@ -17,7 +17,8 @@ import (
 )
 
 // How long a command of runsc may take. They are bounds for a machine in
-// trouble, far above what is seen.
+// trouble, far above what is seen. Callers that give creates and restores more
+// time are heeded: see patience.
 const (
 	createTimeout     = 30 * time.Second
 	restoreTimeout    = 60 * time.Second
@@ -94,6 +95,16 @@ func (d *Driver) command(ctx context.Context, limit time.Duration, b *box, out *
 		said += "\nsentry: " + boot
 	}
 	return fmt.Errorf("runsc %s: %w: %s", verb, err, said)
+}
+
+// patience is how long a create or a restore may take: what its caller allows,
+// when that is longer than is usual. The operator of a slow machine says so. The
+// second more leaves the words about it to the caller.
+func patience(ctx context.Context, usual time.Duration) time.Duration {
+	if until, ok := ctx.Deadline(); ok {
+		return max(usual, time.Until(until)+time.Second)
+	}
+	return usual
 }
 
 // broken is for a runsc that cannot be run.

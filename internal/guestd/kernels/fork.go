@@ -19,6 +19,7 @@ import (
 
 const (
 	forkWait     = 10 * time.Second // for the cells of a context to end
+	forkTime     = 30 * time.Second // for an interpreter to copy itself
 	maxWarning   = 1 << 10          // bytes
 	maxWarnings  = 16
 	helloTime    = 10 * time.Second // for a copy to say who it is
@@ -116,7 +117,7 @@ func (m *Manager) introduce(ctx context.Context, k *interp, c *Context, count in
 	f := initFrame{Op: "init", ContextID: c.info.ID, Reseed: m.limits.Reseed, Memory: int64(memoryShare * float64(m.limits.MemoryBytes))}
 	m.mu.Unlock()
 	f.Entropy = m.entropy()
-	if err := k.init(ctx, f); err != nil {
+	if err := k.init(ctx, f, m.cfg.StartTime); err != nil {
 		return fmt.Errorf("the copy %s: %w", c.info.ID, err)
 	}
 	c.mu.Lock()
@@ -220,8 +221,8 @@ func (k *interp) askFork(ctx context.Context, count int, fds []int) (frame, erro
 	if err != nil {
 		return frame{}, fmt.Errorf("the interpreter takes no request: %w", err)
 	}
-	timeout := time.NewTimer(forkTime)
-	defer timeout.Stop()
+	expired, stop := expiry(forkTime)
+	defer stop()
 	for {
 		select {
 		case f := <-k.forked:
@@ -234,8 +235,8 @@ func (k *interp) askFork(ctx context.Context, count int, fds []int) (frame, erro
 			return f, nil
 		case <-k.gone:
 			return frame{}, errors.New("the interpreter died of it")
-		case <-timeout.C:
-			return frame{}, errors.New("the interpreter does not answer")
+		case <-expired:
+			return frame{}, fmt.Errorf("the interpreter did not answer within %s", forkTime)
 		case <-ctx.Done():
 			return frame{}, ctx.Err()
 		}

@@ -17,7 +17,6 @@ import (
 
 const (
 	directly  = 32 << 10 // bytes that a socket takes when it is empty
-	initTime  = 30 * time.Second
 	frameTime = 100 * time.Millisecond
 	leaveTime = 200 * time.Millisecond // between the end of its channel and that of its process
 	goneTime  = 2 * time.Second        // for the status of an interpreter that was killed
@@ -359,32 +358,26 @@ func (k *interp) send(v any) error {
 }
 
 // init makes a spare into a context.
-func (k *interp) init(ctx context.Context, f initFrame) error {
+func (k *interp) init(ctx context.Context, f initFrame, limit time.Duration) error {
 	if err := k.send(f); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
-	return k.answered(ctx, k.ready)
+	return k.answered(ctx, k.ready, limit)
 }
 
 // rehearse lets a spare do once more what it did when it was forked: after a
 // restore that brings back the pages a first cell needs.
-func (k *interp) rehearse(ctx context.Context) error {
+func (k *interp) rehearse(ctx context.Context, limit time.Duration) error {
 	if err := k.send(map[string]string{"op": "rehearse"}); err != nil {
 		return fmt.Errorf("rehearse: %w", err)
 	}
-	return k.answered(ctx, k.acted)
+	return k.answered(ctx, k.acted, limit)
 }
 
 // answered waits for the answer of a spare.
-func (k *interp) answered(ctx context.Context, answer <-chan struct{}) error {
-	expired := make(chan struct{})
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		if deadline.Start(deadline.System).Wait(initTime, stop) {
-			close(expired)
-		}
-	}()
+func (k *interp) answered(ctx context.Context, answer <-chan struct{}, limit time.Duration) error {
+	expired, stop := expiry(limit)
+	defer stop()
 	select {
 	case <-answer:
 		return nil
@@ -393,10 +386,22 @@ func (k *interp) answered(ctx context.Context, answer <-chan struct{}) error {
 	case <-k.exit.done:
 		return fmt.Errorf("the interpreter died at once: %s", k.fate())
 	case <-expired:
-		return errors.New("the interpreter does not answer")
+		return fmt.Errorf("the interpreter did not answer within %s", limit)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// expiry gives a channel that is closed when the sandbox has run for a time,
+// unless stop is called before.
+func expiry(d time.Duration) (expired <-chan struct{}, stop func()) {
+	over, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		if deadline.Start(deadline.System).Wait(d, stopped) {
+			close(over)
+		}
+	}()
+	return over, func() { close(stopped) }
 }
 
 // waitLeft waits until the interpreter has ended and all that it wrote was

@@ -61,6 +61,10 @@ type Config struct {
 	// ToolSocket is where interpreters find what they can call outside of the
 	// sandbox, "" for nowhere.
 	ToolSocket string
+	// StartTime is how long an interpreter may take to be forked, and again to
+	// begin; 20 s, so that whoever waits for a context hears of it before the host
+	// gives the call up.
+	StartTime time.Duration
 	// Interrupted is told the session of an interpreter whose cell was interrupted.
 	// It may be nil.
 	Interrupted func(session int)
@@ -117,6 +121,9 @@ type endedExecution struct {
 func New(cfg Config) *Manager {
 	if cfg.Clock.Now == nil {
 		cfg.Clock = deadline.System
+	}
+	if cfg.StartTime == 0 {
+		cfg.StartTime = 20 * time.Second
 	}
 	m := &Manager{
 		cfg:      cfg,
@@ -261,7 +268,7 @@ func (m *Manager) take(ctx context.Context, f initFrame) (*interp, error) {
 		f.Entropy = m.entropy()
 		f.Envs = m.cfg.Env(child.Root, f.Envs)
 		f.Memory = int64(memoryShare * float64(limit))
-		err := k.init(ctx, f)
+		err := k.init(ctx, f, m.cfg.StartTime)
 		if err == nil {
 			return k, nil
 		}
@@ -303,7 +310,7 @@ func (m *Manager) keepSpares() {
 			for !m.quiet() && m.cfg.Clock.Now().Sub(asked) < refillAnyway {
 				<-m.cfg.Clock.After(quietTime)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), forkTime)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*m.cfg.StartTime)
 			err := m.addSpare(ctx)
 			cancel()
 			if err != nil {
@@ -364,7 +371,7 @@ func (m *Manager) Rehearse(ctx context.Context) error {
 	m.mu.Unlock()
 	var errs []error
 	for _, k := range spares {
-		if err := k.rehearse(ctx); err != nil {
+		if err := k.rehearse(ctx, m.cfg.StartTime); err != nil {
 			k.kill("")
 			errs = append(errs, err)
 		}

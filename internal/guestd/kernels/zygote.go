@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,9 +19,8 @@ import (
 )
 
 const (
-	forkTime = 30 * time.Second
-	maxNote  = 64 << 10 // one message of the zygote
-	lastLog  = 8 << 10  // of what it wrote, for errors
+	maxNote = 64 << 10 // one message of the zygote
+	lastLog = 8 << 10  // of what it wrote, for errors
 )
 
 // bootstrap starts the interpreter side. Its folder comes as an argument and
@@ -277,8 +275,8 @@ func (z *zygote) fork(ctx context.Context, ahead bool) (*interp, error) {
 			return giveUp(fmt.Errorf("the zygote takes no messages: %w", err))
 		}
 	}
-	timeout := time.NewTimer(forkTime)
-	defer timeout.Stop()
+	expired, stop := expiry(z.cfg.StartTime)
+	defer stop()
 	select {
 	case got := <-answer:
 		if got.err != nil {
@@ -288,8 +286,9 @@ func (z *zygote) fork(ctx context.Context, ahead bool) (*interp, error) {
 		return k, nil
 	case <-z.gone:
 		return giveUp(errZygoteEnded)
-	case <-timeout.C:
-		return giveUp(errors.New("the zygote does not answer"))
+	case <-expired:
+		z.stop() // the next context gets another one
+		return giveUp(fmt.Errorf("the interpreter that others are forked from did not answer within %s", z.cfg.StartTime))
 	case <-ctx.Done():
 		return giveUp(ctx.Err())
 	}

@@ -590,6 +590,8 @@ export interface Snapshot {
   duration_ms: number;
   /** In RFC 3339. */
   created_at: string;
+  /** It is removed then; never when missing. In RFC 3339. */
+  expires_at?: string;
   /** Ids of the code contexts in it, as far as the sandbox said. */
   contexts?: string[];
   origin?: SnapshotOrigin;
@@ -631,6 +633,8 @@ export interface SnapshotRequest {
   metadata?: Record<string, string>;
   /** Take it though cells run; every copy goes on with them. */
   carry_running?: boolean;
+  /** After which it is removed; 0 or missing: it stays until somebody does. */
+  ttl_seconds?: number;
 }
 
 export interface SnapshotList {
@@ -642,6 +646,8 @@ export interface SnapshotPatch {
   name?: string;
   /** Replaces all of it. */
   metadata?: Record<string, string>;
+  /** How long it is kept from now on; 0: until somebody removes it. */
+  ttl_seconds?: number;
 }
 
 export interface ForkRequest {

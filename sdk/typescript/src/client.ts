@@ -332,13 +332,14 @@ export class Snapshots {
   }
 
   /**
-   * Changes what a snapshot is called and carries; what is left out stays, `metadata` replaces all of it.
+   * Changes what a snapshot is called and carries, and how long it is kept: `ttlSeconds` from now on, 0 until somebody
+   * removes it. What is left out stays, `metadata` replaces all of it.
    *
    * @throws NotFoundError there is none.
    */
-  async update(id: string, changes: { name?: string | undefined; metadata?: Record<string, string> | undefined } & CallOptions): Promise<api.Snapshot> {
-    const { name, metadata, signal } = changes;
-    return (await this.#client.connection.send({ method: "PATCH", path: `/snapshots/${segment("snapshot id", id)}`, json: { name, metadata }, repeatable: true, signal })).object<api.Snapshot>();
+  async update(id: string, changes: { name?: string | undefined; metadata?: Record<string, string> | undefined; ttlSeconds?: number | undefined } & CallOptions): Promise<api.Snapshot> {
+    const { name, metadata, ttlSeconds, signal } = changes;
+    return (await this.#client.connection.send({ method: "PATCH", path: `/snapshots/${segment("snapshot id", id)}`, json: { name, metadata, ttl_seconds: ttlSeconds }, repeatable: true, signal })).object<api.Snapshot>();
   }
 
   /**

@@ -16,7 +16,8 @@ import { Pty } from "./pty.js";
 import { Tools } from "./tools.js";
 
 const DEFAULT_CONTEXT = "default";
-const CREATE_SECONDS = 120; // a create may wait for a restore behind others
+// A create may wait a minute for its turn, take a minute, and fail, and then what was made is undone, for a minute at most.
+const CREATE_SECONDS = 200;
 const SNAPSHOT_SECONDS = 180;
 
 /** What a sandbox is to be. */
@@ -421,13 +422,14 @@ export class Sandbox implements AsyncDisposable {
   /**
    * Keeps its files, memory, processes and contexts as they are now, for `create({ fromSnapshot })`. It goes on.
    *
-   * @param options `name` is what to call it, `metadata` strings to keep with it.
+   * @param options `name` is what to call it, `metadata` strings to keep with it, `ttlSeconds` after which it is removed;
+   *   without, it stays until somebody removes it.
    * @throws ConflictError cells were still running after 10 s.
    * @throws CapacityError the server's disk can't hold it.
    */
-  async snapshot(options: { name?: string | undefined; metadata?: Record<string, string> | undefined } & CarryOptions = {}): Promise<api.Snapshot> {
-    const { name, metadata, carryRunning, signal } = options;
-    const json = { name, metadata, carry_running: carryRunning };
+  async snapshot(options: { name?: string | undefined; metadata?: Record<string, string> | undefined; ttlSeconds?: number | undefined } & CarryOptions = {}): Promise<api.Snapshot> {
+    const { name, metadata, ttlSeconds, carryRunning, signal } = options;
+    const json = { name, metadata, carry_running: carryRunning, ttl_seconds: ttlSeconds };
     return (await this.#send("POST", "/snapshots", { json, quietSeconds: SNAPSHOT_SECONDS, signal })).object<api.Snapshot>();
   }
 

@@ -12,7 +12,8 @@ from ._request import ANSWER_SECONDS, LONG_SECONDS, QUIET_SECONDS, Request, Uplo
 
 Command = Union[str, List[str]]
 
-CREATE_SECONDS = 120.0  # a create may wait for a restore behind others
+# A create may wait a minute for its turn, take a minute, and fail, and then what was made is undone, for a minute at most.
+CREATE_SECONDS = 200.0
 SNAPSHOT_SECONDS = 180.0
 MARGIN_SECONDS = 20.0  # beyond a deadline: interrupt, terminate, kill, a new interpreter
 EVENTS = "text/event-stream"
@@ -159,9 +160,15 @@ def hibernate(sandbox_id: str, carry_running: bool) -> Request:
 
 
 def snapshot(
-    sandbox_id: str, name: Optional[str], metadata: Optional[Dict[str, str]], carry_running: bool = False
+    sandbox_id: str,
+    name: Optional[str],
+    metadata: Optional[Dict[str, str]],
+    carry_running: bool = False,
+    ttl_seconds: Optional[int] = None,
 ) -> Request:
     body: Dict[str, Any] = {}
+    if ttl_seconds is not None:
+        body["ttl_seconds"] = check.whole("ttl_seconds", ttl_seconds, least=0)
     if check.flag("carry_running", carry_running):
         body["carry_running"] = True
     if name is not None:
@@ -687,8 +694,12 @@ def get_snapshot(snapshot_id: str) -> Request:
     return Request("GET", f"/snapshots/{segment(check.text('snapshot id', snapshot_id))}", repeatable=True)
 
 
-def update_snapshot(snapshot_id: str, name: Optional[str], metadata: Optional[Dict[str, str]]) -> Request:
+def update_snapshot(
+    snapshot_id: str, name: Optional[str], metadata: Optional[Dict[str, str]], ttl_seconds: Optional[int] = None
+) -> Request:
     body: Dict[str, Any] = {}
+    if ttl_seconds is not None:
+        body["ttl_seconds"] = check.whole("ttl_seconds", ttl_seconds, least=0)
     if name is not None:
         body["name"] = check.text("name", name, empty=True)
     if metadata is not None:

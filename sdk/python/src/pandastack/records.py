@@ -988,6 +988,7 @@ class SnapshotID(str):
         size_bytes: of what it keeps, None when unknown.
         duration_ms: milliseconds that taking it took.
         created_at: an aware datetime, None when unknown.
+        expires_at: when it is removed, an aware datetime; None when it stays.
         contexts: ids of the code contexts in it, as far as the sandbox said.
         origin: where an imported one is from, whose ids `sandbox_id` and `parent_id` are then; None of one taken here.
         raw: the whole description as it came.
@@ -1006,6 +1007,7 @@ class SnapshotID(str):
     size_bytes: Optional[int]
     duration_ms: Optional[float]
     created_at: Optional[datetime]
+    expires_at: Optional[datetime]
     contexts: List[str]
     origin: "Optional[SnapshotOrigin]"
     raw: Dict[str, Any]
@@ -1028,6 +1030,7 @@ class SnapshotID(str):
         made.size_bytes = body.get("size_bytes")
         made.duration_ms = body.get("duration_ms")
         made.created_at = _time(body.get("created_at"))
+        made.expires_at = _time(body.get("expires_at"))
         made.contexts = list(body.get("contexts") or [])
         made.origin = SnapshotOrigin.from_wire(body["origin"]) if body.get("origin") else None
         made.raw = dict(body)

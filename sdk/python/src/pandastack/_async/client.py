@@ -495,14 +495,23 @@ class AsyncSnapshots:
         return SnapshotID.from_wire((await self._client._send(routes.get_snapshot(id))).object())
 
     async def update(
-        self, id: str, *, name: Optional[str] = None, metadata: Optional[Dict[str, str]] = None
+        self,
+        id: str,
+        *,
+        name: Optional[str] = None,
+        metadata: Optional[Dict[str, str]] = None,
+        ttl_seconds: Optional[int] = None,
     ) -> SnapshotID:
-        """Changes what a snapshot is called and carries; what is None stays, `metadata` replaces all of it.
+        """Changes what a snapshot is called and carries, and how long it is kept; what is None stays.
+
+        Args:
+            metadata: replaces all of it.
+            ttl_seconds: seconds from now after which it is removed; 0: it stays until somebody removes it.
 
         Raises:
             NotFoundError: there is none.
         """
-        return SnapshotID.from_wire((await self._client._send(routes.update_snapshot(id, name, metadata))).object())
+        return SnapshotID.from_wire((await self._client._send(routes.update_snapshot(id, name, metadata, ttl_seconds))).object())
 
     async def export_archive(self, id: str, local: Union[str, Path]) -> int:
         """Streams a snapshot into a local file, which another server can import; it appears when it is complete.

@@ -454,20 +454,27 @@ class Sandbox:
         self._client._send(routes.change_state(self.id, "wake"))
 
     def snapshot(
-        self, name: Optional[str] = None, metadata: Optional[Dict[str, str]] = None, *, carry_running: bool = False
+        self,
+        name: Optional[str] = None,
+        metadata: Optional[Dict[str, str]] = None,
+        *,
+        carry_running: bool = False,
+        ttl_seconds: Optional[int] = None,
     ) -> SnapshotID:
         """Keeps its files, memory, processes and contexts as they are now, for ``create(from_snapshot=…)``. It goes on.
 
         Args:
             name: what to call it. metadata: strings to keep with it.
             carry_running: don't wait for running cells: every copy goes on with them.
+            ttl_seconds: seconds after which it is removed. Default: it stays until somebody removes it.
 
         Raises:
             ConflictError: cells were still running after 10 s.
             CapacityError: the server's disk can't hold it.
             ServerError: this server can't do it (status 501).
         """
-        return SnapshotID.from_wire((self._client._send(routes.snapshot(self.id, name, metadata, carry_running))).object())
+        request = routes.snapshot(self.id, name, metadata, carry_running, ttl_seconds)
+        return SnapshotID.from_wire((self._client._send(request)).object())
 
     def fork(
         self,
