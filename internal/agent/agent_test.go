@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,11 +74,7 @@ func TestARunGoesOnAfterACrashAnywhere(t *testing.T) {
 	s := whole.service(t, dir)
 	first, _ := follow(t, s, api.AgentRequest{})
 	s.Close()
-	raw, err := os.ReadFile(filepath.Join(dir, first.ID, transcriptName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.SplitAfter(strings.TrimSuffix(string(raw), "\n"), "\n")
+	lines := linesOf(t, dir, first.ID)
 	if len(lines) < 25 {
 		t.Fatalf("only %d entries", len(lines))
 	}
@@ -85,11 +83,8 @@ func TestARunGoesOnAfterACrashAnywhere(t *testing.T) {
 		// not said again, the cells that began have run.
 		d := fresh()
 		replies := 0
-		for _, l := range lines[:n] {
-			var e api.AgentEvent
-			if err := json.Unmarshal([]byte(l), &e); err != nil {
-				t.Fatal(err)
-			}
+		left, entries := crashed(t, first.ID, lines[:n], `{"seq":99,"type":"rep`)
+		for _, e := range entries {
 			switch e.Type {
 			case api.AgentEventReply:
 				replies++
@@ -102,15 +97,7 @@ func TestARunGoesOnAfterACrashAnywhere(t *testing.T) {
 			}
 		}
 		d.model.Script = scripted.Of(turns()[replies:]...)
-		crashed := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(crashed, first.ID), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		torn := strings.Join(lines[:n], "") + `{"seq":99,"type":"rep` // what a crash leaves of the next
-		if err := os.WriteFile(filepath.Join(crashed, first.ID, transcriptName), []byte(torn), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s := d.service(t, crashed)
+		s := d.service(t, left)
 		if err := s.Resume(); err != nil {
 			t.Fatal(err)
 		}
@@ -545,6 +532,52 @@ func TestANewInterpreterIsSetUp(t *testing.T) {
 	d.do(t, api.AgentRequest{})
 	if d.setUps != 2 {
 		t.Errorf("contexts were set up %d times, want once for each interpreter", d.setUps)
+	}
+}
+
+// Runs of other workspaces cost a list nothing: what is in their folders is not read.
+func TestListsAreOfOneWorkspace(t *testing.T) {
+	var said bytes.Buffer
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: x"})
+	dir := t.TempDir()
+	s := d.service(t, dir)
+	s.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	mine, _ := follow(t, s, api.AgentRequest{})
+	d.model.Script = scripted.Of(scripted.Turn{Say: "FINAL ANSWER: x"})
+	theirs, err := s.Start(t.Context(), "bob", api.AgentRequest{Task: "add"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := s.Events(t.Context(), "bob", theirs.ID, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range events { // to its end
+	}
+	for range 2 { // the second time with a Service that found them
+		if list, err := s.List(t.Context(), "bob", 9); err != nil || len(list) != 1 || list[0].ID != theirs.ID {
+			t.Errorf("bob has %+v, %v", list, err)
+		}
+		file := filepath.Join(dir, theirs.ID, transcriptName)
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("x\nx\n"), 0o600); err != nil { // whoever reads it complains
+			t.Fatal(err)
+		}
+		if list, err := s.List(t.Context(), owner, 9); err != nil || len(list) != 1 || list[0].ID != mine.ID || strings.Contains(said.String(), "cannot be read") {
+			t.Errorf("%+v, %v; the log has %s", list, err, said.String())
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s = d.service(t, dir)
+		s.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		if err := s.Resume(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -230,18 +228,11 @@ func TestALoadIsNotRepeatedAfterACrash(t *testing.T) {
 	s := fresh(turns...).service(t, dir)
 	first, _ := follow(t, s, api.AgentRequest{Data: files})
 	s.Close()
-	raw, err := os.ReadFile(filepath.Join(dir, first.ID, transcriptName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.SplitAfter(strings.TrimSuffix(string(raw), "\n"), "\n")
+	lines := linesOf(t, dir, first.ID)
 	for n := 1; n < len(lines); n++ {
 		replies, past := 0, map[string]bool{}
-		for _, l := range lines[:n] {
-			var e api.AgentEvent
-			if err := json.Unmarshal([]byte(l), &e); err != nil {
-				t.Fatal(err)
-			}
+		left, entries := crashed(t, first.ID, lines[:n], "")
+		for _, e := range entries {
 			switch e.Type {
 			case api.AgentEventReply:
 				replies++
@@ -257,14 +248,7 @@ func TestALoadIsNotRepeatedAfterACrash(t *testing.T) {
 			d.ran[id]++
 			d.past[id] = d.knows[map[bool]string{true: loadCell(files), false: "one"}[strings.HasSuffix(id, "-load")]]
 		}
-		crashed := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(crashed, first.ID), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(crashed, first.ID, transcriptName), []byte(strings.Join(lines[:n], "")), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s := d.service(t, crashed)
+		s := d.service(t, left)
 		if err := s.Resume(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -392,6 +394,57 @@ func wait(t *testing.T, s *Service, id string) (api.AgentRun, []api.AgentEvent) 
 		t.Fatal(err)
 	}
 	return run, all
+}
+
+// restarted ends a Service when the run that it works on halts, and has another one
+// go on with it: so many times, and the last one may work to the end.
+func (d *desk) restarted(t *testing.T, s *Service, dir string, times int) *Service {
+	t.Helper()
+	for n := range times {
+		<-d.halted
+		s.Close()
+		if n == times-1 {
+			d.mu.Lock()
+			d.haltAt = ""
+			d.mu.Unlock()
+		}
+		s = d.service(t, dir)
+		if err := s.Resume(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// linesOf gives the entries of a run as lines.
+func linesOf(t *testing.T, dir, id string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, id, transcriptName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.SplitAfter(strings.TrimSuffix(string(raw), "\n"), "\n")
+}
+
+// crashed makes the folder that a crash leaves after these lines of a run, with
+// what was written of the next one, and gives the entries in it.
+func crashed(t *testing.T, id string, lines []string, torn string) (dir string, entries []api.AgentEvent) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, l := range lines {
+		var e api.AgentEvent
+		if err := json.Unmarshal([]byte(l), &e); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, id, transcriptName), []byte(strings.Join(lines, "")+torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, entries
 }
 
 // told is all that the model was told, in order.

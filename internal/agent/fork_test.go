@@ -118,19 +118,7 @@ func TestAForkGoesOnAfterRestarts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for n := range 2 {
-				<-d.halted
-				s.Close()
-				if n == 1 {
-					d.mu.Lock()
-					d.haltAt = ""
-					d.mu.Unlock()
-				}
-				s = d.service(t, dir)
-				if err := s.Resume(); err != nil {
-					t.Fatal(err)
-				}
-			}
+			s = d.restarted(t, s, dir, 2)
 			got, events := wait(t, s, run.ID)
 			branched := 0
 			for _, e := range events {

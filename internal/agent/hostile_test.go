@@ -84,19 +84,7 @@ func TestRestartsInARow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for n := range 3 {
-				<-d.halted
-				s.Close()
-				if n == 2 {
-					d.mu.Lock()
-					d.haltAt = ""
-					d.mu.Unlock()
-				}
-				s = d.service(t, dir)
-				if err := s.Resume(); err != nil {
-					t.Fatal(err)
-				}
-			}
+			s = d.restarted(t, s, dir, 3)
 			got, events := wait(t, s, run.ID)
 			if got.Reason != api.AgentAnswered || got.Turns != 7 || got.Cells != 6 || got.Rewinds != 1 || len(d.killed) != 1 {
 				t.Errorf("%+v, %v ended", got, d.killed)

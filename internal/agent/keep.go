@@ -44,6 +44,7 @@ func (s *Service) forgetOld() error {
 		if s.cfg.Now().Sub(p.ended) > s.cfg.KeepFor || more && before+p.bytes > s.cfg.MostKept {
 			old = append(old, p.id)
 			delete(s.former, p.id)
+			delete(s.owners, p.id)
 			continue
 		}
 		taken[p.owner] = before + p.bytes

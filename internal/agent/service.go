@@ -106,6 +106,7 @@ type Service struct {
 	stop   context.CancelCauseFunc
 	ended  bool
 	former map[string]formerRun // runs that have ended and are kept
+	owners map[string]string    // workspaces of runs, as far as their folders were looked into
 }
 
 // live is a run that is worked on.
@@ -149,7 +150,7 @@ func New(cfg Config) *Service {
 	if cfg.MostKept == 0 {
 		cfg.MostKept = 4 << 30
 	}
-	s := &Service{cfg: cfg, live: map[string]*live{}, former: map[string]formerRun{}, redact: new(redactor).with(cfg.Secrets...)}
+	s := &Service{cfg: cfg, live: map[string]*live{}, former: map[string]formerRun{}, owners: map[string]string{}, redact: new(redactor).with(cfg.Secrets...)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -323,7 +324,7 @@ func (s *Service) begin(r *runner, goesOn bool) error {
 	}
 	r.live = l
 	r.weigh()
-	s.live[r.state.run.ID] = l
+	s.live[r.state.run.ID], s.owners[r.state.run.ID] = l, l.owner
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
@@ -357,7 +358,10 @@ func (s *Service) Resume() error {
 			continue
 		}
 		if last := entries[len(entries)-1]; last.Type == api.AgentEventEnded {
-			s.former[id] = formerRun{id, entries[0].Run.Workspace, last.Time, folderSize(s.dir(id))}
+			p := formerRun{id, entries[0].Run.Workspace, last.Time, folderSize(s.dir(id))}
+			s.mu.Lock()
+			s.former[id], s.owners[id] = p, p.owner
+			s.mu.Unlock()
 			continue
 		}
 		err = errors.Join(err, s.resume(id))
@@ -443,9 +447,16 @@ func errNoRun(id string) error {
 	return fault.New(api.CodeNotFound, "there is no agent's run %.60q", id).WithHint("pandastack agent ls lists them")
 }
 
-// List describes an owner's runs, the newest first.
+// List describes an owner's runs, the newest first. Folders of runs that are
+// known to be others' are not looked into.
 func (s *Service) List(ctx context.Context, owner string, limit int) ([]api.AgentRun, error) {
 	ids, err := s.ids()
+	s.mu.Lock()
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		whose, known := s.owners[id]
+		return known && whose != owner
+	})
+	s.mu.Unlock()
 	out := []api.AgentRun{}
 	for _, id := range ids {
 		run, err := s.Get(ctx, owner, id)
@@ -533,6 +544,7 @@ func (s *Service) Delete(_ context.Context, owner, id string) error {
 	}
 	s.mu.Lock()
 	delete(s.former, id)
+	delete(s.owners, id)
 	s.mu.Unlock()
 	return os.RemoveAll(s.dir(id))
 }

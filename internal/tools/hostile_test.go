@@ -69,7 +69,7 @@ func (w *world) calls(ctx context.Context, head guestapi.CallHead, tool, argumen
 // waiting gives the approvals that are pending, as soon as there are n.
 func (w *world) waiting(t *testing.T, n int) []api.Approval {
 	t.Helper()
-	for {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		list, err := w.Approvals(t.Context(), "me", "", "", api.ApprovalPending, 1000)
 		if err != nil {
 			t.Fatal(err)
@@ -77,10 +77,9 @@ func (w *world) waiting(t *testing.T, n int) []api.Approval {
 		if len(list) == n {
 			return list
 		}
-		if err := t.Context().Err(); err != nil {
-			t.Fatal(err)
+		if time.Now().After(end) {
+			t.Fatalf("%d approvals wait, not %d", len(list), n)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
