@@ -169,10 +169,8 @@ def test_who_leaves_in_the_middle(here: Daemon, there: Daemon, snapshot: pandast
     until(lambda: list(folder.iterdir()), "the file is being written")
     slow.send_signal(2)
     said = slow.communicate(timeout=30)[1]
-    if slow.returncode == 0:
-        pytest.skip("it was too fast to be interrupted")
-    assert slow.returncode == 130, said
-    assert list(folder.iterdir()) == []
+    left = [p.name for p in folder.iterdir()]
+    assert (slow.returncode, left) in ((130, []), (0, ["x"])), said  # it may have been just done
 
 
 def until(condition, what: str) -> None:  # type: ignore[no-untyped-def]

@@ -123,6 +123,9 @@ func (x *intact) known(id identity, sum uint32) bool {
 // earlier version of this program have no sums.
 func (x *intact) check(dir string, m mark) error {
 	for name, want := range m.Files {
+		if filepath.Base(name) != name { // of a snapshot from elsewhere
+			return damaged("it names the file %.80q", name)
+		}
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {

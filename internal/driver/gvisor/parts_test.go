@@ -314,3 +314,24 @@ func TestATurnThatDoesNotComeSaysWhy(t *testing.T) {
 		t.Errorf("late: %v", err)
 	}
 }
+
+// A snapshot from elsewhere names files in its own folder and no others.
+func TestMarksStayInTheirFolder(t *testing.T) {
+	above := t.TempDir()
+	if err := os.WriteFile(filepath.Join(above, "x"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := sum(filepath.Join(above, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(above, "snapshot")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../x", "snapshot/../../x", "."} {
+		if err := new(intact).check(dir, mark{Files: map[string]file{name: f}}); !errors.Is(err, fault.Conflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
