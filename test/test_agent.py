@@ -236,6 +236,17 @@ def test_after_a_deadline_output_is_the_next_cells_own(daemon, tmp_path):
     answered(run)
 
 
+def test_what_a_cell_starts_is_looked_at_in_later_turns(daemon, tmp_path):
+    """Work that takes longer than a cell may: begun in one turn, without waiting for it, and asked for in the next ones."""
+    run = agent(daemon, tmp_path, [
+        code("import subprocess\njob = subprocess.Popen(['sh', '-c', 'while [ ! -e go ]; do sleep 0.05; done; echo built > out'])\nprint('begun')"),
+        code("print('still', job.poll())", expect=["begun"]),
+        code("open('go', 'w').close()\nprint(job.wait(), open('out').read())", expect=["still None"]),
+        done("0 built"),
+    ], "--cell-time", "60s")
+    answered(run)
+
+
 def test_a_syntax_error_is_told(daemon, tmp_path):
     run = agent(daemon, tmp_path, [
         code("total = 0\nfor i in range(3)\n    total += i"),

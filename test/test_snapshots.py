@@ -5,6 +5,7 @@ The tests are named for what users of such systems have reported.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -54,6 +55,14 @@ def until(condition, what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"never: {what}"
         time.sleep(0.05)
+
+
+def clock_is_right(sb: pandastack.Sandbox) -> None:
+    """The wall clock inside is between the moments before and after it was asked, and a new sleep takes its time."""
+    before = time.time()
+    inside = float(out(sb, "import time; print(time.time())"))
+    assert before - 0.5 < inside < time.time() + 0.5
+    assert out(sb, "t = time.monotonic(); time.sleep(0.2); print(time.monotonic() - t >= 0.2)") == "True"
 
 
 STATE = """
@@ -172,6 +181,20 @@ def test_wake_keeps_random_state_and_clock(host: Daemon) -> None:
         assert out(sb, "print(done.wait(30)); t = time.monotonic(); time.sleep(0.2); print(0.2 <= time.monotonic() - t < 5)") == "True\nTrue"
 
 
+def test_a_pause_keeps_state_and_clock(host: Daemon) -> None:
+    """A clock that is behind by as long as the sandbox stood still; timers that never come."""
+    with make(host) as sb:
+        sb.run_code(STATE)
+        sb.run_code("done = threading.Event(); threading.Timer(1, done.set).start()")
+        for _ in range(2):
+            sb.pause()
+            time.sleep(1.5)  # by so much the clock would be behind
+            sb.resume()
+            clock_is_right(sb)
+        assert out(sb, "print(done.wait(30))") == "True"
+        assert out(sb, LOOK) == SEEN
+
+
 def test_a_storm_of_calls_wakes_it_once(host: Daemon) -> None:
     with make(host) as sb:
         sb.run_code("x = 5")
@@ -209,6 +232,99 @@ def test_running_cells_are_waited_for_or_carried(host: Daemon) -> None:
         runner.join()
         assert answers[1].end == "interrupted" and answers[1].state_survived
         sb._client.snapshots.delete(snapshot)
+
+
+DRAW = """
+import collections, json, os, secrets, sys, threading, time, uuid
+drawn = collections.deque(maxlen=20_000)
+def draw():
+    while True:
+        drawn.append((time.time_ns(), uuid.uuid4().hex, os.urandom(8).hex(), secrets.token_hex(8)))
+        time.sleep(0.0005)
+"""
+DRAW_BESIDE = DRAW + """
+threading.Thread(target=draw, daemon=True).start()
+for line in sys.stdin:
+    print(json.dumps(list(drawn)), flush=True)
+"""
+
+
+def test_what_is_drawn_while_copies_are_made_is_never_drawn_twice(host: Daemon) -> None:
+    """A thread of a context, and a program beside it, draw without pause over a fork: also in the first moments of the copies.
+
+    What was drawn before the fork is in all of them, with the time at which it was drawn. A value with two times was drawn twice.
+    """
+    with make(host) as sb:
+        sb.run_code(DRAW + "threading.Thread(target=draw, daemon=True).start()")
+        sb.filesystem.write("/workspace/beside.py", DRAW_BESIDE)
+        sb.exec("mkfifo /workspace/ask; (python3 /workspace/beside.py < /workspace/ask > /workspace/told &) ; (exec sleep 3600 > /workspace/ask &)")
+        until(lambda: int(out(sb, "print(len(drawn))")) > 100, "it draws")
+        copies = sb.fork(4)
+        try:
+            for where, code in (
+                ("a thread of the context", "print(json.dumps(list(drawn)))"),
+                ("a program", "open('/workspace/ask', 'w').write('now\\n')\nimport pathlib\ntold = pathlib.Path('/workspace/told')\n"
+                              "while not (text := told.read_text()).endswith('\\n'): time.sleep(0.01)\nprint(text)"),
+            ):
+                times: dict[str, set[int]] = {}
+                lived: list[set[int]] = []
+                for member in [sb, *copies]:
+                    rows = json.loads(out(member, code))
+                    lived.append({row[0] for row in rows})
+                    for at, *values in rows:
+                        for value in values:
+                            times.setdefault(value, set()).add(at)
+                common = set.intersection(*lived)
+                assert common and all(len(own - common) > 20 for own in lived), f"{where} drew before and after"
+                twice = {value: at for value, at in times.items() if len(at) > 1}
+                assert not twice, (where, len(twice), list(twice.items())[:3])
+        finally:
+            for copy in copies:
+                copy.kill()
+
+
+def test_the_twentieth_of_a_lineage_is_as_small_as_the_first(host: Daemon) -> None:
+    """Snapshots of copies of snapshots that grow, or take along what they were made from."""
+    client = pandastack.Client(host.url, host.key)
+    sb = make(host)
+    sizes, files, lineage = [], [], []
+    try:
+        sb.run_code(STATE)
+        for n in range(20):
+            snapshot = sb.snapshot(ttl_seconds=600)
+            assert snapshot.parent_id == (lineage[-1] if lineage else None)
+            lineage.append(snapshot.id)
+            folder = host.data / "images" / snapshot.id
+            sizes.append(sum(f.stat().st_blocks * 512 for f in folder.rglob("*")))
+            files.append(sorted(f.name for f in folder.rglob("*")))
+            sb.kill()
+            if n:
+                client.snapshots.delete(lineage[-2])  # what came of it needs it no more
+            sb = client.sandboxes.create(from_snapshot=snapshot, ttl_seconds=600)
+        assert out(sb, LOOK) == SEEN and sb.info.generation == 21
+        assert files[-1] == files[0]
+        assert sizes[-1] < sizes[2] * 1.1, sizes
+        assert [s.id for s in client.snapshots.list() if s.id in lineage] == lineage[-1:]
+        # Nor does its sandbox take more of the host than one of the template: as many processes.
+        with make(host) as plain:
+            assert len(processes_of(host, sb.id)) == len(processes_of(host, plain.id)) > 0
+    finally:
+        sb.kill()
+        for id in lineage[-2:]:
+            quiet(lambda: client.snapshots.delete(id))
+
+
+def processes_of(d: Daemon, id: str) -> list[int]:
+    """Those of this host whose command names a sandbox."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"{d.data}/".encode() in command and id.encode() in command:
+            found.append(int(process.name))
+    return found
 
 
 def spoil(path: Path, how: str) -> None:
@@ -295,9 +411,12 @@ def test_a_reboot_keeps_what_slept_or_was_paused(host: Daemon) -> None:
         again.exec("true")
     again.resume()
     assert out(again, "print(x, open('/workspace/f').read())") == "still here file"
+    clock_is_right(again)
+    fresh = client.sandboxes.create("code-interpreter", ttl_seconds=600)  # the templates are there
+    assert out(fresh, "print('x' in globals(), 6 * 7)") == "False 42"
     copy = client.sandboxes.create(from_snapshot=snapshot)
     assert out(copy, "print(x)") == "still here"
-    for id in (asleep.id, paused.id, running.id, copy.id):
+    for id in (asleep.id, paused.id, running.id, copy.id, fresh.id):
         client.sandboxes.get(id).kill()
     client.snapshots.delete(snapshot)
 
@@ -317,10 +436,14 @@ def test_a_restart_puts_persistent_ones_to_sleep(host: Daemon) -> None:
 
 def test_idle_ones_fall_asleep(host: Daemon) -> None:
     with make(host, idle_timeout_seconds=2) as sb:
+        sb.run_code(STATE)
+        second = sb.create_code_context()
+        second.run_code("x = 'second'")
         process = sb.commands.run("sleep 4", background=True)
         until(lambda: sb.refresh().status == "hibernated", "it sleeps")
         assert sb.exec("true").exit_code == 0 and sb.refresh().status == "running"
         assert not any(p.running for p in sb.commands.list() if p.pid == process.pid)
+        assert out(sb, LOOK) == SEEN and out(second, "print(x)") == "second"
 
 
 def test_races_of_wake_and_kill_leave_nothing(host: Daemon) -> None:

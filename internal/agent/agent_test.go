@@ -53,6 +53,17 @@ func TestARunToItsAnswer(t *testing.T) {
 	}
 }
 
+// Cells have 15 s each, or as long as the run says.
+func TestCellsHaveTheDeadlineOfTheRun(t *testing.T) {
+	for seconds, want := range map[float64]int64{0: 15_000, 60: 60_000} {
+		d := newDesk(scripted.Turn{Say: fence("long()")}, scripted.Turn{Say: "FINAL ANSWER: done"})
+		d.knows["long()"] = []api.Event{printed("set up\n"), ok()}
+		if run, _ := d.do(t, api.AgentRequest{Limits: api.AgentLimits{CellSeconds: seconds}}); run.Reason != api.AgentAnswered || d.deadlines["long()"] != want {
+			t.Errorf("cell_seconds %v: %d ms, %+v", seconds, d.deadlines["long()"], run)
+		}
+	}
+}
+
 // A run that is cut after any entry of its transcript goes on with the next
 // service to the same end, and no cell runs twice.
 func TestARunGoesOnAfterACrashAnywhere(t *testing.T) {

@@ -39,6 +39,7 @@ type desk struct {
 	ran        map[string]int         // execution id to how often it ran
 	past       map[string][]api.Event // execution id to its events
 	codes      []string
+	deadlines  map[string]int64 // code to the milliseconds that it was given
 	files      map[string]string
 	closed     []string
 	setUps     int
@@ -58,7 +59,7 @@ type desk struct {
 func newDesk(turns ...scripted.Turn) *desk {
 	return &desk{
 		model: &scripted.Provider{Script: scripted.Of(turns...)}, knows: map[string][]api.Event{}, made: map[string]string{}, contexts: map[string]bool{},
-		ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{}, halted: make(chan struct{}, 100),
+		deadlines: map[string]int64{}, ran: map[string]int{}, past: map[string][]api.Event{}, files: map[string]string{}, halted: make(chan struct{}, 100),
 	}
 }
 
@@ -276,6 +277,9 @@ func (d *desk) Stream(ctx context.Context, _, sid, cid string, req api.RunReques
 			yield(api.Event{}, err)
 			return
 		}
+		d.mu.Lock()
+		d.deadlines[req.Code] = req.TimeoutMS
+		d.mu.Unlock()
 		stage := "cell"
 		if strings.Contains(req.Code, "pandastack_agent") {
 			stage = "set up"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import inspect
 import io
+import json
 from typing import Any, Optional
 
 import pytest
-from daemon import Daemon
+from daemon import ROOT, Daemon
 from pandastack import CodeContext, Execution, NotFoundError, Sandbox
 
 
@@ -75,6 +77,27 @@ def test_a_chart_is_a_picture_of_its_data(ctx: CodeContext) -> None:
     assert any(abs(h - low) < 3 for h in heights) and any(abs(h - middle) < 3 for h in heights) and high > 100
 
 
+CACHES = """
+import json, os, subprocess, matplotlib
+folders = [matplotlib.get_cachedir(), "/var/cache/fontconfig", os.path.expanduser("~/.cache/fontconfig")]
+def caches():
+    return {p: os.stat(p).st_mtime for folder in folders for at, _, names in os.walk(folder) for p in (os.path.join(at, name) for name in names)}
+before = caches()
+"""
+
+
+def test_the_font_caches_come_with_the_template(shared_sandbox: Sandbox, ctx: CodeContext) -> None:
+    """The first plot of a sandbox writes none: all are older than it, and stay as they are."""
+    ctx.run_code(CACHES)
+    ex = ctx.run_code("import matplotlib.pyplot as plt\nplt.plot([1]); plt.title('中文 title'); plt.show()\n"
+                      "subprocess.run(['fc-match', 'sans'], check=True, stdout=subprocess.DEVNULL)")
+    assert ex.error is None and ex.png and "font cache" not in ex.stderr + ex.stdout
+    before, after = json.loads(ctx.run_code("print(json.dumps([before, caches()]))").stdout)
+    assert before == after
+    assert any("fontlist" in path for path in after), after
+    assert all(at < shared_sandbox.created_at.timestamp() for at in after.values()), (shared_sandbox.created_at, after)
+
+
 def test_error_is_the_traceback_or_falsy(ctx: CodeContext) -> None:
     assert not ctx.run_code("1+1").error
     ex = ctx.run_code("totals = {}\ntotals['Antarctica']")
@@ -111,3 +134,23 @@ def test_a_session_goes_on_after_the_program_that_began_it(daemon: Daemon, sandb
     again = Sandbox.get(sandbox.id, api_url=daemon.url, api_key=daemon.key)
     assert name in [c.id for c in again.contexts()]
     assert again.context(name).run_code("kept").text == "'over'"
+
+
+class Shown(ast.NodeTransformer):
+    """Hands the value of each line that is only an expression to `shown`, as a notebook would show it."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        return ast.Expr(ast.Call(ast.Name("shown", ast.Load()), [node.value], []))
+
+
+def test_the_example_of_the_readme(only_the_environment: None) -> None:
+    """What README.md shows is run as it stands there, and each line gives what its comment says."""
+    text = (ROOT / "README.md").read_text()
+    block = next(b.split("```")[0] for b in text.split("```python\n")[1:] if "Sandbox.create" in b)
+    seen: "list[Any]" = []
+    exec(compile(ast.fix_missing_locations(Shown().visit(ast.parse(block))), "README.md", "exec"), {"shown": seen.append})
+    assert not [x for x in seen if isinstance(x, Execution) and x.error], "lines that show nothing run well"
+    table, chart, traceback, end = (x for x in seen if isinstance(x, str))
+    assert "<table" in table and base64.b64decode(chart).startswith(b"\x89PNG")
+    assert "KeyError: 'profit'" in traceback and "pandastack_kernel" not in traceback
+    assert end == "timeout"
