@@ -14,9 +14,9 @@ from .counting import Message, Reply, Request, compact
 from .pack import Ask, Family, Task, schemas
 from .player import Player
 
-ONE, TOGETHER, CODE, ANSWERS, TOOL = "JSON, one call a turn", "JSON, calls together", "code", "code that answers", "code as a tool"
+ONE, TOGETHER, CODE, LOOKS, TOOL = "JSON, one call a turn", "JSON, calls together", "code", "code that looks first", "code as a tool"
 JSON_ARMS = (ONE, TOGETHER)
-CODE_ARMS = (CODE, ANSWERS, TOOL)
+CODE_ARMS = (CODE, LOOKS, TOOL)
 
 # As short as it may be: what a tool is, a model with native calls knows, and the schemas say the rest.
 JSON_PROMPT = (
@@ -84,15 +84,15 @@ def shown(observation: str) -> str:
 
 
 def coder(task: Task, arm: str) -> Generator[Reply, str, None]:
-    """The model that plays by code: its cells, and then the answer that the last of them printed.
+    """The model that plays by code: its cells, the last of which ends the run with the answer, where nobody has to look at it first.
 
-    In the arm "code that answers" the last cell does not print the answer but ends the run with it, where nobody has to look first.
+    In the arm "code that looks first" the last cell prints the answer, and the next reply gives it.
     """
     told = ""
     try:
         for i, cell in enumerate(task.cells):
             code = cell(shown(told)) if callable(cell) else cell
-            if arm == ANSWERS and i == len(task.cells) - 1 and not task.read:
+            if arm != LOOKS and i == len(task.cells) - 1 and not task.read:
                 before, at, last = code.rpartition("print(")
                 assert at and "\n" not in last, task.name
                 code = f"{before}final_answer({last}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from .arms import ANSWERS, CODE, ONE, TOGETHER, TOOL, Played
+from .arms import CODE, LOOKS, ONE, TOGETHER, TOOL, Played
 from .counting import Tokens, around, parts, said
 
 TARGET = 0.25  # of the input tokens of one call a turn, all tasks together
@@ -88,7 +88,7 @@ def table(rows: list[list[str]]) -> str:
 def pooled(by_task: dict[str, dict[str, Cost]]) -> str:
     """The arms beside one call a turn, a task on average."""
     rows = [["a task on average", "turns", "input tokens", "÷ one call a turn", "median", "worst", "without prompts", "output tokens", "of input: prompt", "tools"]]
-    for arm in (ONE, TOGETHER, CODE, ANSWERS, TOOL):
+    for arm in (ONE, TOGETHER, CODE, LOOKS, TOOL):
         if any(arm in arms for arms in by_task.values()):
             s = summed(by_task, arm)
             rows.append([arm, f"{s.turns:.2f}", f"{s.input:,.0f}", f"{s.ratio:.2f}", f"{s.median:.2f}", f"{s.worst:.2f}", f"{s.bare:.2f}", f"{s.output:,.0f}", f"{s.prompt:,.0f}", f"{s.tools:,.0f}"])
@@ -124,7 +124,7 @@ def losing(by_task: dict[str, dict[str, Cost]]) -> str:
 
 
 def as_json(by_task: dict[str, dict[str, Cost]]) -> dict[str, Any]:
-    arms = [arm for arm in (ONE, TOGETHER, CODE, ANSWERS, TOOL) if any(arm in each for each in by_task.values())]
+    arms = [arm for arm in (ONE, TOGETHER, CODE, LOOKS, TOOL) if any(arm in each for each in by_task.values())]
     return {
         "arms": [vars(summed(by_task, arm)) for arm in arms],
         "beside calls together": vars(summed(by_task, CODE, TOGETHER)),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -182,34 +183,36 @@ func TestWhatMayNotRunTwice(t *testing.T) {
 // only as long as a circle may have begun behind it; files that did not change are
 // read once.
 func TestCheckpointsThatNothingNeedsAreClosed(t *testing.T) {
-	var turns []scripted.Turn
-	d := newDesk(scripted.Turn{Say: "x"})
-	for i := range 14 {
-		code := fmt.Sprint("c", i)
-		turns = append(turns, scripted.Turn{Say: fence(code)})
-		d.knows[code] = []api.Event{printed(code), ok()}
-	}
-	d.model.Script, d.thinks = scripted.Of(append(turns, scripted.Turn{Say: "FINAL ANSWER: x"})...), time.Second
-	run, events := d.do(t, api.AgentRequest{Keep: "keep"})
-	var made []string
-	var at []int
-	for _, e := range events {
-		if e.Type == api.AgentEventCheckpoint {
-			at = append(at, e.Turn)
-			if e.ContextID != "" {
-				made = append(made, e.ContextID)
-			}
-			if open := len(made) - len(closedOf(d, made)); open > 2 {
-				t.Errorf("%d checkpoints are open after turn %d", open, e.Turn)
+	synctest.Test(t, func(t *testing.T) { // whose clock stands still while copies are made
+		var turns []scripted.Turn
+		d := newDesk(scripted.Turn{Say: "x"})
+		for i := range 14 {
+			code := fmt.Sprint("c", i)
+			turns = append(turns, scripted.Turn{Say: fence(code)})
+			d.knows[code] = []api.Event{printed(code), ok()}
+		}
+		d.model.Script, d.thinks = scripted.Of(append(turns, scripted.Turn{Say: "FINAL ANSWER: x"})...), time.Second
+		run, events := d.do(t, api.AgentRequest{Keep: "keep"})
+		var made []string
+		var at []int
+		for _, e := range events {
+			if e.Type == api.AgentEventCheckpoint {
+				at = append(at, e.Turn)
+				if e.ContextID != "" {
+					made = append(made, e.ContextID)
+				}
+				if open := len(made) - len(closedOf(d, made)); open > 2 {
+					t.Errorf("%d checkpoints are open after turn %d", open, e.Turn)
+				}
 			}
 		}
-	}
-	if !slices.Equal(at, []int{1, 6, 11}) || len(made) != 2 || len(closedOf(d, made)) != 2 || slices.Contains(d.closed, run.ID) {
-		t.Errorf("made %v before turns %v, closed %v", made, at, d.closed)
-	}
-	if d.packs != 1 {
-		t.Errorf("files were read %d times", d.packs)
-	}
+		if !slices.Equal(at, []int{1, 6, 11}) || len(made) != 2 || len(closedOf(d, made)) != 2 || slices.Contains(d.closed, run.ID) {
+			t.Errorf("made %v before turns %v, closed %v", made, at, d.closed)
+		}
+		if d.packs != 1 {
+			t.Errorf("files were read %d times", d.packs)
+		}
+	})
 }
 
 // What copies cost is bounded by how rare they are, unless the model thinks while

@@ -133,6 +133,11 @@ WELL_KNOWN = (
 ).split()
 
 
+def lasting(version):
+    """The part of a version that what a library can do hangs on."""
+    return re.match(r"0\.\d+|\d+|", version)[0]
+
+
 def describe():
     """Python, packages, files and limits, as the system prompt tells them."""
     installed = {}
@@ -165,7 +170,7 @@ def describe():
     return {
         "python": "%d.%d.%d" % sys.version_info[:3],
         "cwd": os.getcwd(),
-        "packages": [f"{name} {installed[name]}" for name in shown],
+        "packages": [f"{name} {lasting(installed[name])}" for name in shown],
         "more_packages": len(installed) - len(shown),
         "files": files[:FILES_LIMIT],
         "more_files": len(files) > FILES_LIMIT,
