@@ -106,7 +106,7 @@ test-go: build $(NODE)/.done
 
 test-kernel test-sdk test-live test-examples: build venv
 test-live test-examples: ts
-test-live: $(TS)/runtimes/node_modules/.done
+test-live test-examples: $(TS)/runtimes/node_modules/.done
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.
 KERNEL_SITE := $(CURDIR)/.cache/kernel-site

@@ -1397,7 +1397,7 @@ export interface AgentRequest {
   limits?: AgentLimits;
   /** Needed for max_cost_usd. */
   price?: AgentPrice;
-  /** Instead of all above but keep and secrets: run the cells of this run again, in a new sandbox; no model is asked. */
+  /** Instead of all else but keep, metadata and secrets: run the cells of this run again, in a new sandbox, or, of a run that had them, in sandbox_id or behind the replay that follows names; no model is asked. */
   replay_of?: string;
   /** Branch off from a run, in place of what that had: task, dialect, files, tools and all of the sandbox. */
   fork?: AgentFork;

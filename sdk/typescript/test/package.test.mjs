@@ -1,7 +1,7 @@
 // The package as it is published: what is in it, and that programs of both kinds can use it.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -29,18 +29,35 @@ test("what npm packs installs, is imported and required, and has types for both"
   writeFileSync(join(dir, "b.cjs"), `const { Client, Sandbox, NotFoundError, default: Default } = require("@pandastack/sdk"); console.log(${words} + (Default === Client));`);
   for (const file of ["a.mjs", "b.cjs"]) assert.equal(run(process.execPath, [file], dir), "http://x/v1SandboxNotFoundErrortrue\n", file);
 
+  // Adapters of frameworks: one needs nothing, the other says what it needs, and of an earlier version what it lacks.
+  writeFileSync(join(dir, "e.mjs"), 'import { pythonTool } from "@pandastack/sdk/ai"; console.log(typeof pythonTool);');
+  writeFileSync(join(dir, "f.cjs"), 'console.log(typeof require("@pandastack/sdk/ai").pythonTool);');
+  for (const file of ["e.mjs", "f.cjs"]) assert.equal(run(process.execPath, [file], dir), "function\n", file);
+  const tool = "pythonTool({ runCode() {} })";
+  writeFileSync(join(dir, "g.mjs"), `import { pythonTool } from "@pandastack/sdk/langchain"; ${tool};`);
+  writeFileSync(join(dir, "h.cjs"), `const { pythonTool } = require("@pandastack/sdk/langchain"); ${tool};`);
+  const failed = (file) => spawnSync(process.execPath, [file], { cwd: dir, encoding: "utf8" }).stderr;
+  for (const file of ["g.mjs", "h.cjs"]) assert.match(failed(file), /Cannot find (package|module) '@langchain\/core/, file);
+  const early = join(dir, "node_modules/@langchain/core");
+  mkdirSync(early, { recursive: true });
+  writeFileSync(join(early, "package.json"), JSON.stringify({ name: "@langchain/core", version: "0.0.1", exports: { "./tools": "./none.js", "./messages": "./none.js" } }));
+  writeFileSync(join(early, "none.js"), "exports.none = 1;");
+  for (const file of ["g.mjs", "h.cjs"]) assert.match(failed(file), /is for @langchain\/core 1\.0 and newer.* has no DynamicStructuredTool: npm install @langchain\/core@1/, file);
+
   const source = 'import { Sandbox, type Execution } from "@pandastack/sdk";\nexport async function f(sandbox: Sandbox): Promise<string> {\n  const ex: Execution = await sandbox.runCode("1");\n  return ex.error ?? ex.stdout;\n}\n';
-  writeFileSync(join(dir, "c.mts"), source);
-  writeFileSync(join(dir, "d.cts"), source);
+  const adapter = 'import { pythonTool, type PythonModelOutput } from "@pandastack/sdk/ai";\nexport const told = async (sandbox: Sandbox): Promise<PythonModelOutput> => {\n  const tool = pythonTool(sandbox);\n  return tool.toModelOutput({ output: await tool.execute({ code: "1" }, {}) });\n};\n';
+  writeFileSync(join(dir, "c.mts"), source + adapter);
+  writeFileSync(join(dir, "d.cts"), source + adapter);
   const tsc = join(root, "node_modules/typescript/bin/tsc");
   // Without the skip: the declarations themselves are checked, with no types but the platform's.
   run(process.execPath, [tsc, "--noEmit", "--strict", "--target", "es2022", "--lib", "es2023,esnext.disposable,dom,dom.asynciterable", "--module", "nodenext", "c.mts", "d.cts"], dir);
 });
 
-test("the package depends on nothing, and its lockfile names no registry", () => {
+test("the package depends on nothing, frameworks are nobody's duty, and its lockfile names no registry", () => {
   const read = (name) => JSON.parse(readFileSync(join(root, name), "utf8"));
-  const { dependencies, peerDependencies, optionalDependencies, version } = read("package.json");
-  assert.deepEqual([dependencies, peerDependencies, optionalDependencies], [undefined, undefined, undefined]);
+  const { dependencies, peerDependencies, peerDependenciesMeta, optionalDependencies, version } = read("package.json");
+  assert.deepEqual([dependencies, optionalDependencies], [undefined, undefined]);
+  assert.deepEqual(peerDependenciesMeta, Object.fromEntries(Object.keys(peerDependencies).map((name) => [name, { optional: true }])));
   assert.equal(readFileSync(join(root, "src/version.ts"), "utf8"), `export const VERSION = "${version}";\n`);
   for (const [name, entry] of Object.entries(read("package-lock.json").packages)) assert.equal(entry.resolved, undefined, name);
 });

@@ -1,5 +1,7 @@
 // What the compiler must accept, and what it must refuse. It is only checked, never run.
 import { Agent, type AgentEvent, type AgentRun, type CellEvent, Client, type CodeContext, type Copied, type Execution, ExecResult, NotFoundError, Process, Sandbox, tool, type StandardSchema, type api } from "@pandastack/sdk";
+import { pythonTool, type Observation } from "@pandastack/sdk/ai";
+import * as langchain from "@pandastack/sdk/langchain";
 
 export async function accepted(): Promise<void> {
   await using sandbox = await Sandbox.create({ template: "code-interpreter", ttlSeconds: 3600, apiKey: "pds_x" });
@@ -47,6 +49,9 @@ export async function accepted(): Promise<void> {
   const date = tool({ name: "date", parameters: dates, execute: async ({ at }) => at.getTime() });
   await Sandbox.create({ tools: [order, { ns: [date] }, "declared"], toolPolicy: { approve: "risky" } });
   await sandbox.tools.set([tool({ name: "none", execute: () => 1 })]);
+  const seen: Observation = await pythonTool(sandbox, { showFigures: true }).execute({ code: "1" }, { abortSignal: undefined });
+  const told: string = await langchain.pythonTool(ctx, { onFigure: ({ mime, base64 }) => [mime, base64] }).invoke({ code: seen.text });
+  console.log(told, seen.figures[0]?.base64, seen.end === "failed");
   console.log(answer, picture, run.answer?.length, copied.leftOut.join());
   console.log(chart, end, process.pid, result.exitCode, many.length, copies.length, info.memory_mb, bytes.length, text);
 }
@@ -93,5 +98,11 @@ export async function refused(sandbox: Sandbox, ctx: CodeContext): Promise<void>
   tool({ name: "x", parameters: { type: "object", properties: { a: { type: "string" } } }, execute: ({ b }) => b });
   // @ts-expect-error a function says nothing of its arguments
   await sandbox.tools.set([(a: number) => a]);
+  // @ts-expect-error a cell is text
+  await langchain.pythonTool(sandbox).invoke({ code: 1 });
+  // @ts-expect-error the name is the one among the tools
+  pythonTool(sandbox, { name: "python" });
+  // @ts-expect-error no session
+  pythonTool(new Client());
   console.log(none, png);
 }
