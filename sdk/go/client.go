@@ -36,6 +36,7 @@ type Client struct {
 	base string // with /v1
 	root string // without
 	key  string
+	with http.Header // of the caller's, for what stands before the server
 	http *http.Client
 }
 
@@ -46,6 +47,7 @@ type options struct {
 	apiURL, apiKey string
 	profile        string
 	http           *http.Client
+	with           http.Header
 	file           string
 }
 
@@ -58,6 +60,17 @@ func WithAPIKey(k string) Option { return func(o *options) { o.apiKey = k } }
 // WithProfile takes address and key from a profile of the client
 // configuration, before the environment.
 func WithProfile(name string) Option { return func(o *options) { o.profile = name } }
+
+// WithHeader adds a header to every request, as a proxy before the server asks
+// for. What the SDK sends itself it cannot replace.
+func WithHeader(name, value string) Option {
+	return func(o *options) {
+		if o.with == nil {
+			o.with = http.Header{}
+		}
+		o.with.Add(name, value)
+	}
+}
 
 // WithHTTPClient sets the HTTP client. It should have no timeout of its own:
 // calls take as long as their context allows.
@@ -81,7 +94,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("pandastack: the address %q of the server is not of the form http://host:port", apiURL)
 	}
 	root := strings.TrimSuffix(strings.TrimRight(apiURL, "/"), "/v1")
-	c := &Client{root: root, base: root + "/v1", key: apiKey, http: o.http}
+	c := &Client{root: root, base: root + "/v1", key: apiKey, with: o.with, http: o.http}
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost = 64
@@ -94,6 +107,19 @@ func NewClient(opts ...Option) (*Client, error) {
 // APIURL is the address of the server, without /v1.
 func (c *Client) APIURL() string { return c.root }
 
+// headers are those of every request, sockets too.
+func (c *Client) headers() http.Header {
+	h := c.with.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Set("User-Agent", userAgent)
+	if c.key != "" {
+		h.Set("Authorization", "Bearer "+c.key)
+	}
+	return h
+}
+
 // request makes one and gives the response when its status is a success.
 func (c *Client) request(ctx context.Context, method, path string, q url.Values, body io.Reader, header http.Header) (*http.Response, error) {
 	u := c.base + path
@@ -104,12 +130,9 @@ func (c *Client) request(ctx context.Context, method, path string, q url.Values,
 	if err != nil {
 		return nil, fmt.Errorf("pandastack: %w", err)
 	}
+	req.Header = c.headers()
 	for k, v := range header {
 		req.Header[k] = v
-	}
-	req.Header.Set("User-Agent", userAgent)
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	for began := time.Now(); ; {
 		res, err := c.http.Do(req)

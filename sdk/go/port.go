@@ -117,12 +117,8 @@ const dialMessage = 64 << 10
 // that sleeps is woken. The context is for the dial alone. A snapshot of the
 // sandbox breaks the connection.
 func (s *Sandbox) Dial(ctx context.Context, port int) (*PortConn, error) {
-	header := http.Header{"User-Agent": {userAgent}}
-	if s.client.key != "" {
-		header.Set("Authorization", "Bearer "+s.client.key)
-	}
 	ws, res, err := websocket.Dial(ctx, s.client.base+s.path+"/ports/"+strconv.Itoa(port)+"/connect", &websocket.DialOptions{
-		HTTPClient: s.client.http, HTTPHeader: header,
+		HTTPClient: s.client.http, HTTPHeader: s.client.headers(),
 	})
 	if err != nil {
 		if res != nil && res.StatusCode >= 300 {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -414,5 +415,50 @@ func TestNoPatienceButThatOfTheContext(t *testing.T) {
 	}
 	if patience := c.http.Transport.(*http.Transport).ResponseHeaderTimeout; patience != 0 || c.http.Timeout != 0 {
 		t.Errorf("it waits %s for an answer, and %s in all", patience, c.http.Timeout)
+	}
+}
+
+// A proxy before the server may ask for headers of its own: calls, streams and
+// sockets have them, and what the SDK says itself stands.
+func TestHeadersForAProxy(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]http.Header{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen[r.Method+" "+r.URL.Path] = r.Header.Clone()
+		mu.Unlock()
+		switch {
+		case r.URL.Path == "/v1/sandboxes":
+			fmt.Fprint(w, `{"id":"sb-1"}`)
+		case r.Header.Get("Upgrade") != "":
+			w.WriteHeader(409)
+			fmt.Fprint(w, `{"error":"nothing listens","code":"conflict"}`)
+		default:
+			fmt.Fprint(w, `{}`)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	c, err := NewClient(WithAPIURL(srv.URL), WithAPIKey("pds_k"), WithHeader("X-Proxy-Token", "let me in"), WithHeader("Authorization", "Basic x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	sb, err := c.Create(ctx, CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Version(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sb.Dial(ctx, 80); err == nil {
+		t.Error("it dialled")
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d requests", len(seen))
+	}
+	for path, h := range seen {
+		if got := h.Values("X-Proxy-Token"); len(got) != 1 || got[0] != "let me in" || h.Get("Authorization") != "Bearer pds_k" || h.Get("User-Agent") != userAgent {
+			t.Errorf("%s: %v", path, h)
+		}
 	}
 }

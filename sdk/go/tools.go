@@ -139,11 +139,7 @@ func notWanted(err error) bool {
 
 // connectTools serves one connection.
 func (c *Client) connectTools(ctx context.Context, path string, functions map[string]ToolFunc, ready func()) error {
-	header := http.Header{"User-Agent": {userAgent}}
-	if c.key != "" {
-		header.Set("Authorization", "Bearer "+c.key)
-	}
-	conn, res, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
+	conn, res, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: c.headers()})
 	if err != nil {
 		if res != nil && res.StatusCode >= 300 {
 			return readError(res)

@@ -684,6 +684,20 @@ def test_a_wrong_key_says_what_to_do(surface: Surface) -> None:
         surface.Client(surface.server.url, "pds_wrong").me()
 
 
+def test_headers_for_a_proxy_go_with_every_call(surface: Surface) -> None:
+    """Calls and streams have them; what the SDK says itself stands."""
+    client = surface.Client(surface.server.url, KEY, headers={"X-Proxy-Token": "let me in", "accept": "x/y"})
+    sb = client.sandboxes.create("code-interpreter")
+    assert sb.run_code("1", on_stdout=lambda _: None).text == "1"  # a stream
+    assert len(surface.server.calls) >= 2
+    for call in surface.server.calls:
+        assert call.headers["x-proxy-token"] == "let me in" and call.headers["authorization"] == f"Bearer {KEY}"
+        assert "x/y" not in call.headers["accept"]
+    for bad in ({"Authorization": "Basic x"}, {"a b": "c"}, {"X": "a\r\nY: b"}, {"": "x"}):
+        with pytest.raises(ValueError, match="headers"):
+            surface.Client(surface.server.url, KEY, headers=bad)
+
+
 def test_lists_come_page_by_page(surface: Surface) -> None:
     names = [f"sb_{n}" for n in range(1200)]
 

@@ -1,7 +1,7 @@
 /** The client: one server and one key. */
 
 import type * as api from "./api.js";
-import { findEndpoint, localFiles, type Endpoint } from "./config.js";
+import { checkedHeaders, findEndpoint, localFiles, type Endpoint } from "./config.js";
 import { ANSWER_SECONDS, Connection, segment, type Call, type CallOptions, type Content } from "./connection.js";
 import { Secrets } from "./network.js";
 import { type CreateOptions, Sandbox } from "./sandbox.js";
@@ -26,6 +26,11 @@ export interface ClientOptions {
   timeoutMs?: number | undefined;
   /** How long calls keep trying, in seconds, while a server that had answered before can't be reached. Default: 60. */
   reconnectSeconds?: number | undefined;
+  /**
+   * More headers for every request, as a proxy before the server asks for. They can't replace what the SDK sends itself. In a
+   * browser the connections of terminals and ports do without them: a page can't set any there.
+   */
+  headers?: Record<string, string> | undefined;
   /** What sends requests, instead of the platform's `fetch`. */
   fetch?: typeof globalThis.fetch | undefined;
   /** The name below which ports of sandboxes are seen, where the server does not say it: see `Sandbox.previewUrl`. */
@@ -83,7 +88,8 @@ export class Client {
   readonly connection: Connection;
 
   constructor(options: ClientOptions = {}) {
-    const endpoint: Endpoint = findEndpoint(options.apiUrl, options.apiKey);
+    const found = findEndpoint(options.apiUrl, options.apiKey);
+    const endpoint: Endpoint = options.headers === undefined ? found : { ...found, headers: checkedHeaders(options.headers) };
     const answerSeconds = options.timeoutMs === undefined ? ANSWER_SECONDS : options.timeoutMs / 1000;
     // The platform's is looked up anew each time: tests and tools replace it.
     const fetch: typeof globalThis.fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
@@ -103,8 +109,8 @@ export class Client {
    */
   static shared(options: Client | ClientOptions = {}): Client {
     if (options instanceof Client) return options;
-    const { timeoutMs, reconnectSeconds, fetch, previewHost } = options;
-    if ([timeoutMs, reconnectSeconds, fetch, previewHost].some((option) => option !== undefined)) return new Client(options);
+    const { timeoutMs, reconnectSeconds, headers, fetch, previewHost } = options;
+    if ([timeoutMs, reconnectSeconds, headers, fetch, previewHost].some((option) => option !== undefined)) return new Client(options);
     const { url, apiKey } = findEndpoint(options.apiUrl, options.apiKey);
     const key = `${url} ${apiKey ?? ""}`;
     const known = clients.get(key) ?? new Client({ apiUrl: url, apiKey });

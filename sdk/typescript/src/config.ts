@@ -11,6 +11,20 @@ export interface Endpoint {
   /** The address with the path that stands before each route; ends in "/v1". */
   readonly url: string;
   readonly apiKey: string | undefined;
+  /** Of the caller's, for what stands before the server. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+const HEADER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const OURS = new Set(["authorization", "host", "connection", "upgrade", "content-length", "transfer-encoding", "user-agent"]);
+
+/** Headers of the caller's, checked. */
+export function checkedHeaders(given: Record<string, string>): Record<string, string> {
+  for (const [name, value] of Object.entries(given)) {
+    if (!HEADER.test(name) || OURS.has(name.toLowerCase())) throw new TypeError(`headers can't have ${JSON.stringify(name)}: it is no header, or one that is the SDK's own`);
+    if (typeof value !== "string" || !/^[\x20-\x7e]*$/.test(value)) throw new TypeError(`the value of ${name} in headers must be printable ASCII`);
+  }
+  return { ...given };
 }
 
 /** The part of Node's process that is used here. Bun and Deno have it too, a browser does not. */

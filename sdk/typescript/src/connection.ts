@@ -393,7 +393,10 @@ export class Connection {
   }
 
   async #open(call: Call): Promise<StreamAnswer> {
-    const headers: Record<string, string> = { Accept: call.accept ?? "application/json", ...call.headers };
+    const own: Record<string, string> = { Accept: call.accept ?? "application/json", ...call.headers };
+    const ours = new Set(["content-type", ...Object.keys(own).map((name) => name.toLowerCase())]);
+    const headers = Object.fromEntries(Object.entries(this.endpoint.headers ?? {}).filter(([name]) => !ours.has(name.toLowerCase())));
+    Object.assign(headers, own);
     if (this.endpoint.apiKey !== undefined) headers["Authorization"] = `Bearer ${this.endpoint.apiKey}`;
     if (streamsBodies) headers["User-Agent"] = `pandastack-typescript/${VERSION}`; // a browser has its own
     const source = await bodyOf(call, headers);

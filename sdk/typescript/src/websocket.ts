@@ -3,7 +3,7 @@
  * its headers in every runtime. Browsers have no sockets: see line.ts.
  */
 
-import { builtin } from "./config.js";
+import { builtin, type Endpoint } from "./config.js";
 import { joined, unheld, type Connection } from "./connection.js";
 import { errorFrom, NetworkError } from "./errors.js";
 import type { Heard, Line } from "./line.js";
@@ -73,7 +73,7 @@ export class SocketLine implements Line {
     signal?.addEventListener("abort", abort, { once: true });
     try {
       const key = btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(16))));
-      const head = await greeted(socket, secure ? "secureConnect" : "connect", request(url, key, endpoint.apiKey));
+      const head = await greeted(socket, secure ? "secureConnect" : "connect", request(url, key, endpoint));
       if (head.status !== 101) throw errorFrom(head.status, head.headers, new TextDecoder().decode(head.rest), false);
       if (head.headers.get("sec-websocket-accept") !== (await accepted(key))) throw new NetworkError("the server does not speak WebSocket");
       return new SocketLine(socket, head.rest);
@@ -213,7 +213,7 @@ function masked(kind: number, data: Uint8Array): Uint8Array {
   return frame;
 }
 
-function request(url: URL, key: string, apiKey: string | undefined): string {
+function request(url: URL, key: string, { apiKey, headers = {} }: Endpoint): string {
   const lines = [
     `GET ${url.pathname} HTTP/1.1`,
     `Host: ${url.host}`,
@@ -223,6 +223,7 @@ function request(url: URL, key: string, apiKey: string | undefined): string {
     `Sec-WebSocket-Key: ${key}`,
     `User-Agent: pandastack-typescript/${VERSION}`,
     ...(apiKey === undefined ? [] : [`Authorization: Bearer ${apiKey}`]),
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
   ];
   return `${lines.join("\r\n")}\r\n\r\n`;
 }

@@ -47,6 +47,23 @@ test("a wrong key is said with what to do", async (t) => {
   await assert.rejects(new sdk.Client({ apiUrl: server.url, apiKey: "pds_wrong" }).me(), (error) => error instanceof sdk.AuthError && /PANDASTACK_API_KEY/.test(error.message));
 });
 
+test("headers for a proxy go with every call, stream and socket", async (t) => {
+  const { server } = await serve(t);
+  const client = new sdk.Client({ apiUrl: server.url, apiKey: KEY, headers: { "X-Proxy-Token": "let me in", accept: "x/y" } });
+  const sandbox = await client.sandboxes.create("code-interpreter");
+  assert.equal((await sandbox.runCode("1", { language: "python", onStdout: () => {} })).text, "1");
+  server.on("GET", ".*/ports/80/connect", [409, { error: "nothing listens", code: "conflict" }]);
+  await assert.rejects(sandbox.dial(80), sdk.ConflictError);
+  assert.ok(server.calls.length >= 3 && server.calls.some((call) => call.path.includes("connect")));
+  for (const { path, headers } of server.calls) {
+    assert.deepEqual([headers["x-proxy-token"], headers.authorization], ["let me in", `Bearer ${KEY}`], path);
+    if (!path.includes("connect")) assert.ok(!headers.accept.includes("x/y"), path);
+  }
+  for (const headers of [{ Authorization: "Basic x" }, { "a b": "c" }, { X: "a\r\nY: b" }, { "": "x" }]) {
+    assert.throws(() => new sdk.Client({ apiUrl: server.url, headers }), /headers/);
+  }
+});
+
 test("no server is said at once and with what to do", async (t) => {
   const { client, server } = await serve(t, { reconnectSeconds: 600 });
   await server.stop();

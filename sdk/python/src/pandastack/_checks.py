@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 
 def text(name: str, value: Any, *, empty: bool = False) -> str:
@@ -65,6 +66,21 @@ def seconds(name: str, value: Any) -> float:
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"{name} must be above 0 and finite, not {value!r}")
     return value
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS = {"authorization", "host", "connection", "upgrade", "content-length", "transfer-encoding", "user-agent"}
+
+
+def headers(name: str, value: Any) -> Tuple[Tuple[str, str], ...]:
+    """Headers of the caller's, as pairs; None means none."""
+    pairs = tuple((strings(name, value) if value is not None else {}).items())
+    for header, said in pairs:
+        if not _HEADER.fullmatch(header) or header.lower() in _OURS:
+            raise ValueError(f"{name} can't have {header!r}: it is no header, or one that is the SDK's own")
+        if not said.isascii() or not said.isprintable():
+            raise ValueError(f"the value of {header} in {name} must be printable ASCII")
+    return pairs
 
 
 def whole(name: str, value: Any, *, least: int = 1) -> int:

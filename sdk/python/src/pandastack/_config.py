@@ -9,7 +9,8 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from types import MappingProxyType
+from typing import Any, Dict, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 DEFAULT_API_URL = "http://127.0.0.1:8080"
@@ -20,7 +21,8 @@ SYSTEM_CONFIG = Path("/etc/pandastack/client.json")  # of the daemon of a whole 
 class Endpoint:
     """A server and the key for it.
 
-    `scheme`, `host` and `port` name it; `prefix` is the path that stands before each route and ends in ``/v1``.
+    `scheme`, `host` and `port` name it; `prefix` is the path that stands before each route and ends in ``/v1``. `extra` are
+    headers of the caller's, as pairs.
     """
 
     scheme: str
@@ -28,6 +30,16 @@ class Endpoint:
     port: int
     prefix: str
     api_key: Optional[str]
+    extra: Tuple[Tuple[str, str], ...] = ()
+
+    def headers(self, own: Mapping[str, str] = MappingProxyType({})) -> Dict[str, str]:
+        """What a request sends: the caller's headers, its own over them, and the key."""
+        ours = {name.lower() for name in own}
+        sent = {name: value for name, value in self.extra if name.lower() not in ours}
+        sent.update(own)
+        if self.api_key:
+            sent["Authorization"] = f"Bearer {self.api_key}"
+        return sent
 
     @property
     def origin(self) -> str:

@@ -74,9 +74,8 @@ class Connector:
     async def _stay(self) -> None:
         import aiohttp
 
-        headers = {"Authorization": f"Bearer {self._endpoint.api_key}"} if self._endpoint.api_key else {}
         wait = _FIRST_WAIT
-        async with aiohttp.ClientSession(headers=headers) as session:
+        async with aiohttp.ClientSession(headers=self._endpoint.headers()) as session:
             while not self._closed:
                 try:
                     async with session.ws_connect(self._endpoint.url + self._path, max_msg_size=0, heartbeat=20) as line:

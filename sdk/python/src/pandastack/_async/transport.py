@@ -48,7 +48,6 @@ class AsyncTransport:
         self._endpoint = endpoint
         self._session: Optional[aiohttp.ClientSession] = None
         self._keeper: Optional[Any] = None
-        self._auth = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
 
     async def send(self, request: Request) -> Response:
         """The whole answer. Raises APIConnectionError when there is none."""
@@ -86,7 +85,7 @@ class AsyncTransport:
                 request.method,
                 URL(self._endpoint.origin + request.target(self._endpoint.prefix), encoded=True),
                 data=body,
-                headers={**headers, **self._auth},
+                headers=self._endpoint.headers(headers),
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(
                     total=None, connect=None, sock_connect=CONNECT_SECONDS, sock_read=request.read_seconds

@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Callable, Dict, List, Mapping, Optional, Union
@@ -37,9 +38,11 @@ class Client:
         api_key: the key. Default: ``PANDASTACK_API_KEY``, then the configuration file.
         reconnect_seconds: how long calls keep trying while a server that had answered before can't be reached,
             for instance because it restarts.
+        headers: more of them for every request, as a proxy before the server asks for. They can't replace what the SDK
+            sends itself.
 
     Raises:
-        ValueError: the URL is none.
+        ValueError: the URL is none, or a header can't be sent.
     """
 
     def __init__(
@@ -48,8 +51,9 @@ class Client:
         api_key: Optional[str] = None,
         *,
         reconnect_seconds: float = GIVE_UP_SECONDS,
+        headers: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self._endpoint = find_endpoint(api_url, api_key)
+        self._endpoint = replace(find_endpoint(api_url, api_key), extra=check.headers("headers", headers))
         self._transport = Transport(self._endpoint)
         self._reconnect_seconds = reconnect_seconds
         self._reached = False  # the server was there once: a refused connection may be a restart

@@ -64,7 +64,6 @@ class Transport:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._pool = urllib3.connection_from_url(endpoint.origin, maxsize=POOL_SIZE, block=False)
-        self._auth = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
 
     def send(self, request: Request) -> Response:
         """The whole answer. Raises APIConnectionError when there is none."""
@@ -96,7 +95,7 @@ class Transport:
                 request.method,
                 request.target(self._endpoint.prefix),
                 body=body,
-                headers={**headers, **self._auth},
+                headers=self._endpoint.headers(headers),
                 retries=False,
                 redirect=False,
                 assert_same_host=False,
