@@ -45,7 +45,8 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 
 // noInnerNull refuses a null inside a list or a map that is a field of t. A
 // field that is null is left out, as many clients write it, but the decoder would
-// make an empty string of a variable or an argument that is null.
+// make an empty string of a variable or an argument that is null. What is kept as
+// JSON, such as a schema, may hold nulls.
 func noInnerNull(raw []byte, t reflect.Type) error {
 	if t.Kind() != reflect.Struct || !bytes.Contains(raw, []byte("null")) {
 		return nil
@@ -56,15 +57,37 @@ func noInnerNull(raw []byte, t reflect.Type) error {
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if holdsNull(fields[name]) {
+		if holdsNull(fields[name], f.Type) {
 			return fault.InvalidField(name, "%s holds a null", name).WithHint("leave the entry out")
 		}
 	}
 	return nil
 }
 
-func holdsNull(v any) bool {
-	null := func(v any) bool { return v == nil || holdsNull(v) }
+// holdsNull tells whether a value that is decoded into a t has a null inside.
+func holdsNull(v any, t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == reflect.TypeFor[json.RawMessage]() {
+		return false
+	}
+	// A type that decodes itself takes several shapes; then any null counts.
+	inner := reflect.TypeFor[any]()
+	if !t.Implements(unmarshaler) && !reflect.PointerTo(t).Implements(unmarshaler) {
+		switch t.Kind() {
+		case reflect.Struct:
+			of, _ := v.(map[string]any)
+			return slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				each, given := of[name]
+				return given && (each == nil || holdsNull(each, f.Type))
+			})
+		case reflect.Slice, reflect.Array, reflect.Map:
+			inner = t.Elem()
+		}
+	}
+	null := func(each any) bool { return each == nil || holdsNull(each, inner) }
 	switch v := v.(type) {
 	case []any:
 		return slices.ContainsFunc(v, null)
@@ -77,6 +100,8 @@ func holdsNull(v any) bool {
 	}
 	return false
 }
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	rc := http.NewResponseController(w)
