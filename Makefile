@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv ts template demo soak lives test test-go test-kernel test-sdk test-ts test-live test-examples fuzz bench clean
+.PHONY: build deb deps venv ts template demo soak lives test test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -97,7 +97,7 @@ demo: build template venv
 	@bash scripts/demo
 
 ## test: everything
-test: build template venv test-go test-kernel test-sdk test-ts test-live test-examples
+test: build template venv test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks
 
 test-go: build $(NODE)/.done
 	go vet ./...
@@ -124,9 +124,19 @@ test-ts: ts $(TS)/runtimes/node_modules/.done
 	cd $(TS) && npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done
 test-live:
 	@bash scripts/deps test
-	$(PYTEST) test
+	$(PYTEST) test --ignore=test/frameworks
 test-examples:
 	$(PYTEST) examples
+
+# The frameworks that there are adapters for. Their wishes go together neither with ours nor with each other's, so there are two environments.
+FRAMEWORKS := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
+$(CURDIR)/.cache/frameworks/%/.done: test/frameworks/%.txt sdk/python/pyproject.toml | deps
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install -q -r $< -e sdk/python
+	@touch $@
+## test-frameworks: the adapters for LangChain, CrewAI and others, in those frameworks
+test-frameworks: build template $(FRAMEWORKS:%=%/.done)
+	for env in $(FRAMEWORKS); do $$env/bin/python -m pytest -q -n 2 test/frameworks || exit 1; done
 
 ## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv

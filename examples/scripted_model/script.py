@@ -16,11 +16,12 @@ A conversation begins at the last user message in which `start` (a regular expre
 many as there are assistant messages behind that. A turn may demand something of what the model is shown (`expect`):
 
 - ``tool``: a regular expression that the last tool message must match;
+- ``user``: one that the last user message must match, for agents that hand back what they saw in one;
 - ``image``: true for a PNG in the last user message, which must be a real picture of more than one colour;
 - ``tools``: names that must be on offer.
 
-It may take values out of the tool messages behind the start (`read`: name to regular expression with one group, the
-last match counts) for use as ``{name}`` in `say` and in the strings of `arguments`.
+It may take values out of the tool and user messages behind the start (`read`: name to regular expression with one
+group, the last match counts) for use as ``{name}`` in `say` and in the strings of `arguments`.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ class Script:
         raise ScriptError("no user message begins a conversation of the script")
 
     def _demand(self, expect: Dict[str, Any], where: str, request: Dict[str, Any], since: List[Message]) -> None:
-        if "tool" in expect:
-            shown = [text_of(m) for m in since if m["role"] == "tool"]
-            if not shown or not re.search(expect["tool"], shown[-1]):
-                raise ScriptError(f"{where} expects a tool message like {expect['tool']!r}, not {shown[-1:]}")
+        for role in ("tool", "user"):
+            shown = [text_of(m) for m in since if m["role"] == role]
+            if role in expect and (not shown or not re.search(expect[role], shown[-1])):
+                raise ScriptError(f"{where} expects a {role} message like {expect[role]!r}, not {shown[-1:]}")
         if expect.get("image"):
             pictures = images_of(since[-1]) if since and since[-1]["role"] == "user" else []
             if not pictures:
@@ -117,9 +118,9 @@ def images_of(message: Message) -> List[str]:
 
 
 def _read(name: str, pattern: str, since: List[Message], where: str) -> str:
-    found = [m for message in since if message["role"] == "tool" for m in re.finditer(pattern, text_of(message))]
+    found = [m for message in since if message["role"] != "assistant" for m in re.finditer(pattern, text_of(message))]
     if not found:
-        raise ScriptError(f"{where} finds no {name} ({pattern!r}) in the tool messages")
+        raise ScriptError(f"{where} finds no {name} ({pattern!r}) in the messages")
     return found[-1].group(1)
 
 
