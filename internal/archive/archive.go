@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -29,6 +30,7 @@ const (
 	maxManifest  = 16 << 20 // bytes
 	maxSignature = 1 << 10
 	maxFiles     = 64
+	maxNames     = 16_384
 	maxBytes     = 1 << 46 // of all files; keeps sums of sizes from overflowing
 )
 
@@ -152,6 +154,14 @@ func (m Manifest) check() error {
 	}
 	if l := m.Limits; l.CPU <= 0 || l.MemoryMB <= 0 || l.DiskMB < 0 || l.PIDs < 0 || m.Snapshot.Generation < 0 {
 		return errBad("the limits %+v cannot be those of a sandbox", l)
+	}
+	if n := len(m.Network.Names); n > maxNames {
+		return errBad("its network remembers %d names", n)
+	}
+	for _, name := range m.Network.Names {
+		if len(name) > 255 || strings.ContainsAny(name, "\x00\r\n") {
+			return errBad("%.80q cannot be a name", name)
+		}
 	}
 	if n := len(m.Files); n == 0 || n > maxFiles {
 		return errBad("it has %d files", n)

@@ -311,6 +311,8 @@ func TestHostile(t *testing.T) {
 		"a sum that is none":       forged(t, with(func(m *Manifest) { m.Bytes++ }, fileA), plain("a", a)),
 		"a hash that is none":      forged(t, with(nil, File{"a", 4, "x"}), plain("a", a)),
 		"an id with a path":        forged(t, with(func(m *Manifest) { m.Snapshot.ID = "../x" }, fileA), plain("a", a)),
+		"names that are none":      forged(t, with(func(m *Manifest) { m.Network.Names = []string{"a\nb"} }, fileA), plain("a", a)),
+		"too many names":           forged(t, with(func(m *Manifest) { m.Network.Names = make([]string, maxNames+1) }, fileA), plain("a", a)),
 		"no memory":                forged(t, with(func(m *Manifest) { m.Limits.MemoryMB = 0 }, fileA), plain("a", a)),
 		"a manifest too large":     packed(t, plain(manifestName, make([]byte, maxManifest+1))),
 		"a signature too large":    packed(t, plain(manifestName, []byte("{}")), plain(signatureName, make([]byte, maxSignature+1))),

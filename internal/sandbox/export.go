@@ -209,6 +209,7 @@ func carriedTools(t *api.Tools) (*api.Tools, []api.SnapshotMissing, error) {
 		s := out.MCP[space]
 		left = append(left, withoutValues(space, s.Headers)...)
 		left = append(left, withoutPassword(space, &s.URL)...)
+		s.Command, s.Envs = nil, nil // which only settings can have
 		out.MCP[space] = s
 	}
 	return out, left, nil

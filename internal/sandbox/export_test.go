@@ -374,6 +374,35 @@ func TestKilledWhileImporting(t *testing.T) {
 	}
 }
 
+// toolCheck is what knows which tools a caller could have given.
+type toolCheck struct{ sandbox.Tools }
+
+func (toolCheck) Forget(string) {}
+
+func (toolCheck) Check(t *api.Tools) error {
+	for _, m := range t.MCP {
+		if len(m.Command) > 0 {
+			return fault.InvalidField("tools.mcp", "only the server's settings may start a program")
+		}
+	}
+	return nil
+}
+
+// A signature that is trusted starts no programs: what the tools of a snapshot are
+// is held against what a caller can give.
+func TestImportedToolsAreChecked(t *testing.T) {
+	one := newRig(t, signs(1))
+	sn, _ := one.exported()
+	two := newRig(t, func(c *sandbox.Config) { signs(2, archive.KeyOf(signer(1)))(c); c.Tools = toolCheck{} })
+	file := signedAs(t, one, sn, func(m *archive.Manifest) {
+		m.Tools = &api.Tools{MCP: map[string]api.ToolMCP{"x": {Command: []string{"touch", "/tmp/x"}}}}
+	})
+	if said := two.notImported(file, sandbox.Import{Admin: true}, fault.Invalid); !strings.Contains(said, "start a program") {
+		t.Errorf("it says %q", said)
+	}
+	newRig(t, signs(2, archive.KeyOf(signer(1)))).notImported(file, sandbox.Import{Admin: true}, fault.Unsupported) // it has no tools at all
+}
+
 // secretKeeper has policies that carry what they are told to.
 type secretKeeper struct {
 	sandbox.Policies
@@ -400,7 +429,7 @@ func (s *secretKeeper) Admit(_ context.Context, _, _ string, n archive.Network) 
 // Secrets stay behind, and what is missing is named.
 func TestSecretsStay(t *testing.T) {
 	keeper := &secretKeeper{has: map[string]bool{"known": true}}
-	r := newRig(t, func(c *sandbox.Config) { signs(1)(c); c.Policies = keeper })
+	r := newRig(t, func(c *sandbox.Config) { signs(1)(c); c.Policies, c.Tools = keeper, toolCheck{} })
 	info := r.create(api.CreateSandboxRequest{})
 	sn := r.snapshot(info.ID, api.SnapshotRequest{})
 	row, err := r.store.Snapshot(context.Background(), sn.ID)

@@ -119,6 +119,15 @@ func (m *Manager) admit(ctx context.Context, carrier driver.Carrier, owner, name
 	if err := checkPairs("metadata", f.Snapshot.Metadata); err != nil {
 		return store.Snapshot{}, err
 	}
+	// What a snapshot has is not looked at again when a sandbox is made from it.
+	if f.Tools != nil {
+		if m.cfg.Tools == nil {
+			return store.Snapshot{}, errUnsupported("tools", "tools")
+		}
+		if err := m.cfg.Tools.Check(f.Tools); err != nil {
+			return store.Snapshot{}, err
+		}
+	}
 	t, err := m.templateFor(ctx, f.Template)
 	if err != nil {
 		return store.Snapshot{}, err

@@ -12,6 +12,8 @@ import (
 type Tools interface {
 	// Plan checks what a sandbox is to be given and gives what is to be kept of it.
 	Plan(ctx context.Context, owner string, t *api.Tools) (*api.Tools, error)
+	// Check refuses tools that no caller could have given, whatever of them is here.
+	Check(t *api.Tools) error
 	// Declares tells whether the server's settings have tools in a namespace.
 	Declares(space string) bool
 	// Caller answers the calls of a sandbox; row gives its row as it is then.

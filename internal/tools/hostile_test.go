@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pandastack/pandastack/api"
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
 	"github.com/pandastack/pandastack/internal/store"
 )
@@ -274,5 +276,22 @@ func TestArgumentsLeadToNoOtherPath(t *testing.T) {
 		if _, err := r.do(t.Context(), Call{Arguments: arguments}); err != nil {
 			t.Errorf("%q: %v", id, err)
 		}
+	}
+}
+
+// Tools that come with a snapshot of another server start no programs here.
+func TestToolsFromElsewhereStartNothing(t *testing.T) {
+	w := hostile(t, api.ToolPolicy{})
+	for what, mcp := range map[string]api.ToolMCP{
+		"a program":        {Command: []string{"touch", "/tmp/x"}},
+		"an environment":   {URL: "https://example.com", Envs: map[string]string{"LD_PRELOAD": "x"}},
+		"neither of these": {},
+	} {
+		if err := w.Check(&api.Tools{MCP: map[string]api.ToolMCP{"x": mcp}}); !errors.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := w.Check(&api.Tools{MCP: map[string]api.ToolMCP{"x": {URL: "https://example.com"}}, Use: []string{"not-here"}}); err != nil {
+		t.Errorf("what a caller can give: %v", err)
 	}
 }

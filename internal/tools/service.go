@@ -181,6 +181,10 @@ func (s *Service) Plan(ctx context.Context, owner string, t *api.Tools) (*api.To
 	return t, nil
 }
 
+// Check refuses tools that no caller could have given, such as a program to start,
+// without looking whether what they name is here.
+func (s *Service) Check(t *api.Tools) error { return check(t, false) }
+
 // Declares tells whether a namespace can be named in use.
 func (s *Service) Declares(space string) bool {
 	_, isHTTP := s.o.Declared.HTTP[space]
