@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import inspect
 import json
 import re
@@ -303,7 +302,7 @@ def _figure(result: Result) -> Figure:
         return Figure(data.encode(), mime)
     try:
         return Figure(base64.b64decode("".join(data.split()), validate=True), mime)
-    except binascii.Error:
+    except ValueError:  # also for letters that are no ASCII
         raise ValueError("it is not base64") from None
 
 
