@@ -9,7 +9,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv ts template demo soak lives test test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
+.PHONY: build deb deps venv ts template demo docs soak lives test test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -62,6 +62,17 @@ $(VENV)/.done: sdk/python/pyproject.toml test/requirements.txt $(wildcard exampl
 	$(VENV)/bin/pip install -q -r test/requirements.txt $(foreach f,$(wildcard examples/*/requirements.txt),-r $(f)) -e sdk/python
 	@touch $@
 
+# The documentation has one of its own: who only wants to read needs nothing else.
+DOCS_VENV  := $(CURDIR)/.cache/docs/venv
+$(DOCS_VENV)/.done: docs/requirements.txt | deps
+	python3 -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install -q -r $<
+	@touch $@
+
+## docs: the documentation as a site, in dist/docs: open index.html. A link that leads nowhere ends the build
+docs: $(DOCS_VENV)/.done
+	$(DOCS_VENV)/bin/python scripts/docs/build.py
+
 TS         := sdk/typescript
 
 # The machine's Node when it is new enough (20.16), otherwise one that pip brings.
@@ -106,6 +117,7 @@ test-go: build $(NODE)/.done
 
 test-kernel test-sdk test-live test-examples: build venv
 test-live test-examples: ts
+test-live: docs
 test-live test-examples: $(TS)/runtimes/node_modules/.done
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.

@@ -16,7 +16,7 @@ import pandastack  # noqa: E402
 # The files that take longest, the longest first: begun last, one would be waited for alone.
 LONG = (
     "test_api_fuzz.py", "test_agent.py", "test_package.py", "test_published_clients.py", "test_snapshots.py", "test_programme.py",
-    "test_tools.py", "test_cells_that_misbehave.py", "test_soak.py", "test_network_clients.py", "test_damage.py", "test_files.py",
+    "test_tools.py", "test_cells_that_misbehave.py", "test_soak.py", "test_network_clients.py", "test_docs.py", "test_damage.py", "test_files.py",
     "test_lives.py", "test_leftovers.py", "test_analyst.py",
 )
 

@@ -40,5 +40,9 @@ def break_it() -> str:
 if __name__ == "__main__":
     if sys.argv[1] == "http":
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
+    elif sys.argv[1] == "https":  # of a host, with its certificate
+        import uvicorn
+
+        uvicorn.run(server.streamable_http_app(host=sys.argv[2]), host=sys.argv[2], port=443, ssl_certfile=sys.argv[3], ssl_keyfile=f"{sys.argv[3]}.key", log_level="error")
     else:
         server.run("stdio")

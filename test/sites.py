@@ -37,11 +37,11 @@ def wheels() -> Path:
     return WHEELS
 
 
-def certificate(folder: Path, name: str) -> Path:
-    """A certificate of an authority that nobody but the test knows; its key stands beside it, as .key."""
+def certificate(folder: Path, name: str, *others: str) -> Path:
+    """A certificate for these names, of an authority that nobody but the test knows; its key stands beside it, as .key."""
     pem = folder / "site.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                    "-addext", f"subjectAltName=DNS:{name}", "-keyout", f"{pem}.key", "-out", pem], check=True, capture_output=True)
+                    "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in (name, *others)), "-keyout", f"{pem}.key", "-out", pem], check=True, capture_output=True)
     return pem
 
 

@@ -150,7 +150,7 @@ DOCUMENT = ROOT / "docs" / "codeact.md"
 
 def documented() -> tuple[str, str, str]:
     """What stands in the documentation before its system prompt, that prompt, and the run behind it."""
-    before, prompt, between, run = re.fullmatch(r"(.*\n````text\n)(.*?)(\n````\n.*?\n## A whole run\n\n[^\n]*\n\n)(.*)", DOCUMENT.read_text(), re.DOTALL).groups()
+    before, prompt, between, run = re.fullmatch(r"(.*\n````text\n)(.*?)(\n````\n.*?\n## A whole run\n\n<!--[^\n]*-->\n\n[^\n]*\n\n)(.*)", DOCUMENT.read_text(), re.DOTALL).groups()
     return before, prompt, between, run
 
 

@@ -1,0 +1,267 @@
+"""The documentation: every block of its pages does what it is there for, and the site is built of them and works from files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote
+
+import openpyxl
+import pytest
+import sites
+import snippets
+from daemon import BIN, ROOT, Daemon
+from names import Names
+
+import pandastack
+
+sys.path.insert(0, str(ROOT / "examples"))
+
+from pages import Block, PageError, blocks  # noqa: E402
+from scripted_model import Script, ScriptedModel  # noqa: E402
+
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "decisions" not in page.parts),
+    *sorted((ROOT / "sdk").glob("*/README.md")),
+    *sorted(page for page in (ROOT / "examples").rglob("README.md") if "node_modules" not in page.parts),
+]
+NOT_RUN = 13  # blocks that no machine of ours can run, each with its reason; lower it when one goes
+
+HERE = Path(__file__).parent
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[Block]]:
+    """The blocks of each page that has some."""
+    return {named(page): some for page in PAGES if (some := blocks(page))}
+
+
+def test_every_block_is_run_or_says_why_not(found: dict[str, list[Block]]) -> None:
+    left = [block for some in found.values() for block in some if block.reason]
+    assert len(left) == NOT_RUN, "\n".join(f"{block.place}: {block.reason}" for block in left)
+    for block in (block for some in found.values() for block in some if block.by):
+        file, _, name = block.by.partition("::")
+        assert re.search(rf"^(async )?(def|func) {name}\(|^test\(\"{name}", (ROOT / file).read_text(), re.MULTILINE), f"{block.place}: there is no test {block.by}"
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("```\nx\n```\n", "no language"),
+    ("Words:\n\n    indented\n", "is indented"),
+    ("```python\nx\n", "has no end"),
+    ("<!-- not-run: because -->\n```sh\nx\n```\n", "comments of pages"),
+    ("<!-- not run: because -->\nWords.\n", "is of no block"),
+    ("Words.\n\n<!-- then\nx\n-->\n", "is after no block"),
+])
+def test_what_would_hide_a_block_is_refused(text: str, words: str) -> None:
+    page = ROOT / ".cache" / "docs" / "refused.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text)
+    with pytest.raises(PageError, match=f"refused.md:[1-3]: .*{words}"):
+        blocks(page)
+
+
+class Shop(BaseHTTPRequestHandler):
+    """The service of the page about tools. It wants a key."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        orders = [{"id": 1, "open": True}, {"id": 2, "open": False}]
+        if self.path == "/openapi.json":
+            return self.answer(200, self.document())
+        if self.headers.get("Authorization") != "Bearer shop-secret":
+            return self.answer(401, {"error": "who are you?"})
+        self.answer(200, orders if "?" in self.path else orders[0])
+
+    def document(self) -> object:
+        def operation(name: str, argument: str, place: str) -> object:
+            kind = {"type": "string" if place == "query" else "integer"}
+            return {"get": {"operationId": name, "parameters": [{"name": argument, "in": place, "required": True, "schema": kind}], "responses": {"200": {}}}}
+
+        return {"openapi": "3.1.0", "servers": [{"url": "https://shop.example.com"}],
+                "paths": {"/orders": operation("list_orders", "customer", "query"), "/orders/{id}": operation("get_order", "id", "path")}}
+
+    def answer(self, status: int, body: object) -> None:
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@dataclass
+class World:
+    """What the pages take for granted."""
+
+    daemon: Daemon
+    env: dict[str, str]
+    folder: Path  # of the built programs
+
+
+@pytest.fixture(scope="module")
+def world(found: dict[str, list[Block]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("docs")
+    # Hosts of the pages, on addresses of loopback that nobody else listens on.
+    shop, notes = (f"127.83.{os.getpid() >> 8 & 255}.{os.getpid() & 255}", f"127.84.{os.getpid() >> 8 & 255}.{os.getpid() & 255}")
+    with ExitStack() as stack:
+        certificate = sites.certificate(folder, "shop.example.com", "notes.example.com")
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate, f"{certificate}.key")
+        server = ThreadingHTTPServer((shop, 443), Shop)
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        stack.callback(server.shutdown)
+        program = stack.enter_context(subprocess.Popen([sys.executable, HERE / "mcp_server.py", "https", notes, certificate]))
+        stack.callback(program.kill)
+        names = Names({"shop.example.com": shop, "notes.example.com": notes})
+        stack.callback(names.close)
+        # Models that follow a script: the server's own, and that of programs with a loop of their own.
+        model = stack.enter_context(subprocess.Popen([BIN, "agent", "script", HERE / "docs_model.json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        stack.callback(model.send_signal, signal.SIGINT)
+        assert model.stdout
+        base_url = model.stdout.readline().strip()
+        scripts = [json.loads(file.read_text())["conversations"] for file in sorted((ROOT / "examples").glob("*/script.json")) if file.parent.name != "analyst"]
+        programs_model = stack.enter_context(ScriptedModel(Script([talk for script in scripts for talk in script])))
+
+        declared = {"mcp": {"warehouse": {"command": [sys.executable, str(HERE / "mcp_server.py"), "stdio"]}}}
+        daemon = Daemon(under=names.under, tools=json.dumps(declared), agent_model="openai:gpt-4o", openai_base_url=base_url, openai_api_key="scripted",
+                        anthropic_base_url=base_url, anthropic_api_key="scripted")
+        with pytest.MonkeyPatch.context() as env:
+            env.setenv("SSL_CERT_FILE", str(certificate))
+            daemon.start()
+        env = {**daemon.env, "PATH": f"{BIN.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}", "OPENAI_BASE_URL": programs_model.base_url, "OPENAI_API_KEY": "scripted"}
+        snippets.build_typescript({page: some for page, all in found.items() if (some := [b for b in all if b.language == "ts" and runs(b)])}, folder)
+        snippets.build_go({page: some for page, all in found.items() if (some := [b for b in all if b.language == "go" and runs(b)])}, folder)
+        yield World(daemon, env, folder)
+        code, tail = daemon.stop(), daemon.tail()
+        daemon.remove()
+        assert code == 0, f"the daemon did not end cleanly:\n{tail}"
+
+
+def runs(block: Block) -> bool:
+    return not block.reason and not block.by
+
+
+@pytest.fixture(scope="module")
+def ran(request: pytest.FixtureRequest, found: dict[str, list[Block]], world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """What becomes of each page that is asked for. They wait more than they compute, so two run at a time."""
+
+    def run(page: str) -> None:
+        folder = tmp_path_factory.mktemp("page")
+        # What a reader has at hand.
+        shutil.copy(ROOT / "examples" / "data-analyst" / "sales.csv", folder)
+        book = openpyxl.Workbook()
+        for row in [("region", "budget"), ("North", 1000), ("South", 2000)]:
+            book.active.append(row)
+        book.save(folder / "budget.xlsx")
+        (folder / "bin").symlink_to(BIN.parent)
+        snippets.Page([block for block in found[page] if runs(block)], world.env, folder, world.folder).run()
+
+    wanted = [item.callspec.params["page"] for item in request.session.items if getattr(item, "originalname", "") == test_the_blocks_of.__name__]
+    with ThreadPoolExecutor(2) as pool:
+        yield {page: pool.submit(run, page) for page in wanted}
+    for sandbox in pandastack.Sandbox.list(api_url=world.daemon.url, api_key=world.daemon.key):
+        sandbox.kill()
+
+
+@pytest.mark.parametrize("page", [named(page) for page in PAGES if "```" in page.read_text()])
+def test_the_blocks_of(page: str, ran: dict[str, Future[None]]) -> None:
+    ran[page].result()
+
+
+class Links(HTMLParser):
+    """What a page of the site refers to, and the places in it that can be referred to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.fetched: list[str] = []  # by a browser that shows it
+        self.followed: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attributes}
+        self.ids |= {found[name] for name in ("id", "name") if name in found}
+        if tag in ("script", "img", "iframe", "source", "video") and "src" in found:
+            self.fetched.append(found["src"])
+        if tag == "link" and found.get("rel") not in ("canonical", "prev", "next", "edit"):
+            self.fetched.append(found.get("href", ""))
+        if tag == "a" and "href" in found:
+            self.followed.append(found["href"])
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    folder = ROOT / "dist" / "docs"
+    assert (folder / "index.html").exists(), "the site is not built: make docs"
+    return folder
+
+
+def test_the_site_is_whole_and_fetches_nothing(site: Path) -> None:
+    pages = {page: Links(page) for page in site.rglob("*.html") if page.name != "404.html"}  # which is for servers
+    assert len(pages) > 80
+    wrong = []
+    for page, links in pages.items():
+        for link in links.fetched + links.followed:
+            if re.match(r"(data|mailto|javascript):|#", link) or link in links.followed and re.match(r"https?://", link):
+                continue
+            target, _, anchor = link.partition("#")
+            there = (page.parent / unquote(target.partition("?")[0])).resolve() if target else page
+            if there.is_dir():
+                there /= "index.html"
+            if ":" in target or target.startswith("/") or not there.exists():
+                wrong.append(f"{page.relative_to(site)}: {link}")
+            elif anchor and there in pages and unquote(anchor) not in pages[there].ids:
+                wrong.append(f"{page.relative_to(site)}: {link} is no place there")
+    for sheet in site.rglob("*.css"):
+        wrong += [f"{sheet.relative_to(site)}: {url}" for url in re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\") ]+)", sheet.read_text())]
+    assert wrong == []
+
+
+def test_each_recipe_is_two_clicks_from_home(site: Path) -> None:
+    def below(page: Path) -> set[Path]:
+        return {(page.parent / link.partition("#")[0]).resolve() for link in Links(page).followed if "://" not in link and link.partition("#")[0]}
+
+    once = below(site / "index.html")
+    twice = once.union(*(below(page) for page in once if page.suffix == ".html"))
+    assert {page for page in (site / "recipes").rglob("*.html")} | {page for page in (site / "frameworks").rglob("*.html")} <= twice
+
+
+def test_the_site_is_searched_and_dark_without_a_server(site: Path) -> None:
+    from playwright.sync_api import expect, sync_playwright
+
+    asked: list[str] = []
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        page = browser.new_page(color_scheme="dark")
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        assert page.locator("body").get_attribute("data-md-color-scheme") == "slate"
+        page.keyboard.press("/")
+        page.keyboard.type("langgraph")
+        expect(page.get_by_role("option", name=re.compile("A LangGraph agent")).first).to_be_visible(timeout=20_000)
+        browser.close()
+    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
