@@ -378,14 +378,19 @@ except ToolDenied as error: print("denied", error)
         lines = out.splitlines()
         assert lines[0] == "[{'id': 7, 'email': 'ada@example.com'}]"
         assert lines[1] == 'crm.get_customer: GET /customers/9: 404 Not Found: {"error": "none; you sent Bearer [secret]"}'
-        # Nowhere in the sandbox: not in its memory, not in its files.
-        snapshot = sb.snapshot()
-        images = [p for p in (daemon.data / "images").rglob("*") if p.is_file()]
-        assert images, "the image of the snapshot is not where this test looks"
-        for image in images:
-            assert SECRET.encode() not in image.read_bytes(), image
-        assert b"ada@example.com" in b"".join(p.read_bytes() for p in images), "what was called is in the image, so the search finds what is there"
-        client.snapshots.delete(snapshot)
+        never_entered(daemon, sb, "ada@example.com")
+
+
+def never_entered(daemon: Daemon, sb: Sandbox, called: str) -> None:
+    """The credential is nowhere in a snapshot of the sandbox: not in its memory, not in its files. What was called is, so the search finds what is there."""
+    client = pandastack.Client(daemon.url, daemon.key)
+    snapshot = sb.snapshot()
+    images = [p for p in (daemon.data / "images").rglob("*") if p.is_file()]
+    assert images, "the image of the snapshot is not where this test looks"
+    for image in images:
+        assert SECRET.encode() not in image.read_bytes(), image
+    assert called.encode() in b"".join(p.read_bytes() for p in images)
+    client.snapshots.delete(snapshot)
 
 
 def test_everything_in_one_cell(daemon: Daemon, service: Service, tmp_path: Path) -> None:
@@ -401,7 +406,8 @@ def test_everything_in_one_cell(daemon: Daemon, service: Service, tmp_path: Path
         client.secrets.set("crm-key", SECRET)
         crm = pandastack.OpenAPI("crm", service.document, headers={"Authorization": {"ref": "crm-key", "prefix": "Bearer "}})
         wait_for(lambda: http.poll() is None and reachable(port))
-        with make(own, [total, crm, pandastack.MCPServer("notes", f"http://127.0.0.1:{port}/mcp"), "local", "server"]) as sb:
+        token = {"Authorization": {"ref": "crm-key", "prefix": "Bearer "}}
+        with make(own, [total, crm, pandastack.MCPServer("notes", f"http://127.0.0.1:{port}/mcp", headers=token), "local", "server"]) as sb:
             out = run(sb, """
 from tools import crm, notes, local, server, total, ToolError
 assert server.now()[:2] == "20"
@@ -417,6 +423,7 @@ except ToolError as error: print(error.kind, error)
                 "1 True 2", "1 True 2", "10",
                 "failed local.break_it: Error executing tool break_it: it broke, and the key is [secret]",
             ]
+            never_entered(own, sb, "it broke, and the key is [secret]")
             with sb.fork() as copy:  # its session with the server is its own: a program of its own
                 assert run(copy, "print(local.count())") == "0"
         with pytest.raises(pandastack.BadRequestError, match="only the server's settings may start a program"):
@@ -602,7 +609,7 @@ def test_what_waits_survives_the_daemon(own_daemon: Daemon) -> None:
 
 
 def test_functions_of_a_typescript_program(own_daemon: Daemon, tmp_path: Path) -> None:
-    """They are called, wait for somebody over a kill of the daemon, and are there for an agent's run."""
+    """They are called, wait for somebody over a kill of the daemon, and are there for an agent's run and its replay."""
     turns = [code("from tools import pay\nprint(pay(cents=7))"), done(r"paid 7")]
     subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
     with scripted(tmp_path, turns) as url:
@@ -617,6 +624,7 @@ def test_functions_of_a_typescript_program(own_daemon: Daemon, tmp_path: Path) -
             program.stdin.flush()
             assert json.loads(program.stdout.readline()) == {"stdout": "paid 5\n", "paid": [5]}
             assert json.loads(program.stdout.readline()) == {"answer": "done", "paid": [5, 7], "kinds": ["ok"]}
+            assert json.loads(program.stdout.readline()) == {"again": "done", "paid": [5, 7, 7], "same": True}
             program.stdin.close()
             assert program.wait(timeout=60) == 0
         finally:

@@ -37,4 +37,12 @@ const run = await agent.start("Pay.");
 const [asked] = await until(async () => ((at) => at.length > 0 && at)(await client.approvals.list({ agentId: run.id })));
 await client.approvals.decide(asked.id, true);
 say({ answer: await run.wait(), paid, kinds: (await sandbox.tools.calls()).map(({ kind }) => kind) });
+
+// The same run again, which calls it again.
+const replay = run.replay();
+const [askedAgain] = await until(async () => ((at) => at.length > 0 && at)(await client.approvals.list()));
+await client.approvals.decide(askedAgain.id, true);
+const again = await replay;
+const digests = async (of) => JSON.stringify((await of.transcript()).filter(({ type }) => type === "outcome").map(({ outcome }) => outcome.digest));
+say({ again: again.answer, paid, same: (await digests(run)) === (await digests(again)) });
 await sandbox.kill();

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +142,35 @@ func TestWhatCannotFollow(t *testing.T) {
 	}
 	if _, err := s.Start(ctx, owner, api.AgentRequest{ReplayOf: run.ID, SandboxID: "sb-1"}, ""); err == nil {
 		t.Error("a run with a sandbox of its own is replayed in another's")
+	}
+}
+
+// An analyst's runs are done again in another sandbox that has the files: the
+// first one, and then those that follow it, behind its replay.
+func TestAnAnalystsRunsAreReplayed(t *testing.T) {
+	d := newDesk(
+		scripted.Turn{Say: fence("one")}, scripted.Turn{Say: "FINAL ANSWER: first"},
+		scripted.Turn{Say: fence("two")}, scripted.Turn{Say: "FINAL ANSWER: second"},
+	)
+	d.loads([]string{"sales.csv"}, sales)
+	d.knows["one"] = []api.Event{printed("1\n"), ok()}
+	d.knows["two"] = []api.Event{printed("2\n"), ok()}
+	s := d.service(t, t.TempDir())
+	first, _ := follow(t, s, api.AgentRequest{Task: "How much?", SandboxID: "sb-8", Data: []string{"sales.csv"}})
+	second, before := follow(t, s, api.AgentRequest{Task: "And more?", Follows: first.ID})
+	d.model.Script = nil // nobody is asked
+	_, err := s.Start(t.Context(), owner, api.AgentRequest{ReplayOf: first.ID}, "")
+	var f *fault.Error
+	if !errors.As(err, &f) || !strings.Contains(f.Hint, "sandbox_id") {
+		t.Errorf("without its files: %v", err)
+	}
+	again, _ := follow(t, s, api.AgentRequest{ReplayOf: first.ID, SandboxID: "sb-9"})
+	last, after := follow(t, s, api.AgentRequest{ReplayOf: second.ID, Follows: again.ID})
+	if again.SandboxID != "sb-9" || *again.Answer != "first" || last.SandboxID != "sb-9" || last.ContextID != again.ID || *last.Answer != "second" {
+		t.Errorf("%+v, %+v", again, last)
+	}
+	if b, a := told(before), told(after); !slices.Equal(b, a) {
+		t.Errorf("told %q, then %q", b, a)
 	}
 }
 
