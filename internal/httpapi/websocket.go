@@ -25,8 +25,11 @@ const (
 
 const protocolHeader = "Sec-WebSocket-Protocol"
 
-// wsPing is how often a client must show that it is there.
+// wsPing is how often a client must show that it is there, and wsPong how long
+// it may take for that.
 var wsPing = 20 * time.Second
+
+const wsPong = 20 * time.Second
 
 // offeredKey takes the key out of the subprotocols that a handshake offers, so
 // that nobody behind sees it; "" without one, or with several.
@@ -114,7 +117,7 @@ func write(ctx context.Context, conn *websocket.Conn, kind websocket.MessageType
 // ping finds out about a client that is gone without a word.
 func ping(ctx context.Context, conn *websocket.Conn) {
 	every(ctx, wsPing, func() bool {
-		pong, cancel := context.WithTimeout(ctx, wsPing)
+		pong, cancel := context.WithTimeout(ctx, wsPong)
 		defer cancel()
 		err := conn.Ping(pong)
 		if err != nil {
