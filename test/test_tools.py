@@ -154,6 +154,8 @@ help(total)
         assert out.startswith("""(order: 'Total_order', currency: "Literal['EUR', 'USD']" = Ellipsis) -> 'dict[str, Any]'\n"""), out
         assert "{'order': 3, 'total': 20, 'currency': 'USD'}\n42\n" in out
         assert "Add an order up." in out and "currency: to count in." in out
+        all_of_it = "space = {}\nexec('from tools import *\\nfrom tools.ns import *', space)\nprint(*sorted(n for n in space if callable(space[n])))"
+        assert run(sb, all_of_it).split() == ["ToolDenied", "ToolError", "ToolTimeout", "fail", "search", "slow_double", "total"]
         out = run(sb, """
 from tools import ns, ToolError
 for wrong in (lambda: ns.fail(why="no such thing"), lambda: total(order=7), lambda: ns.fial(why="x")):

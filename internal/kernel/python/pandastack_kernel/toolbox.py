@@ -321,6 +321,10 @@ class _Tools(ModuleType):
         except ToolError:
             return own
 
+    @property
+    def __all__(self) -> list[str]:
+        return self.__dir__()  # what ``from tools import *`` brings
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
