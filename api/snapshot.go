@@ -45,7 +45,7 @@ type SnapshotOrigin struct {
 	ImportedAt time.Time `json:"imported_at"`
 }
 
-// SnapshotImport is the answer of POST /v1/snapshots/import.
+// SnapshotImport is the answer of POST /v1/snapshots.
 type SnapshotImport struct {
 	Snapshot Snapshot          `json:"snapshot"`
 	Missing  []SnapshotMissing `json:"missing"` // what the sandbox had and this server does not

@@ -149,7 +149,7 @@ def test_who_leaves_in_the_middle(here: Daemon, there: Daemon, snapshot: pandast
     before, rows = images(there), client(there).snapshots.list()
     whole = archive.read_bytes()
     link = http.client.HTTPConnection("127.0.0.1", there.port, timeout=30)
-    link.putrequest("POST", "/v1/snapshots/import")
+    link.putrequest("POST", "/v1/snapshots")
     link.putheader("Authorization", f"Bearer {there.key}")
     link.putheader("Content-Length", str(len(whole)))
     link.endheaders(whole[: len(whole) // 2])

@@ -430,9 +430,9 @@ func TestSnapshots(t *testing.T) {
 		{name: "delete none", method: "DELETE", path: "/v1/snapshots/sn-2", status: 404, code: api.CodeNotFound, calls: []string{"delete sn-2"}},
 		{name: "export", method: "GET", path: "/v1/snapshots/sn-1/export", status: 200, want: []string{"an archive"}, calls: []string{"export sn-1"}},
 		{name: "export none", method: "GET", path: "/v1/snapshots/sn-2/export", status: 404, code: api.CodeNotFound, calls: []string{"export sn-2"}},
-		{name: "import", method: "POST", path: "/v1/snapshots/import?name=n", body: "an archive", status: 201, want: []string{`{"snapshot":{"id":"sn-1"`, `"missing":[]}`}, calls: []string{"import ann {Name:n Admin:true} an archive"}},
-		{name: "import what is none", method: "POST", path: "/v1/snapshots/import", body: "bad", status: 400, code: api.CodeInvalid, calls: []string{"import ann {Name: Admin:true} bad"}},
-		{name: "import under a bad name", method: "POST", path: "/v1/snapshots/import?name=%00", body: "an archive", status: 400, code: api.CodeInvalid, field: "name"},
+		{name: "import", method: "POST", path: "/v1/snapshots?name=n", body: "an archive", status: 201, want: []string{`{"snapshot":{"id":"sn-1"`, `"missing":[]}`}, calls: []string{"import ann {Name:n Admin:true} an archive"}},
+		{name: "import what is none", method: "POST", path: "/v1/snapshots", body: "bad", status: 400, code: api.CodeInvalid, calls: []string{"import ann {Name: Admin:true} bad"}},
+		{name: "import under a bad name", method: "POST", path: "/v1/snapshots?name=%00", body: "an archive", status: 400, code: api.CodeInvalid, field: "name"},
 		{name: "no key", method: "GET", path: "/v1/snapshots", header: map[string]string{"-Authorization": ""}, status: 401, code: api.CodeUnauthenticated},
 	})
 }

@@ -54,7 +54,7 @@ var needs = map[string]auth.Scope{
 	"PATCH /v1/snapshots/{id}":           auth.Run,
 	"DELETE /v1/snapshots/{id}":          auth.Run,
 	"GET /v1/snapshots/{id}/export":      auth.Run, // the memory, with whatever is in it
-	"POST /v1/snapshots/import":          auth.Run, // what this server did not export itself needs admin
+	"POST /v1/snapshots":                 auth.Run, // what this server did not export itself needs admin
 	"POST /v1/sandboxes/{id}/resume":     auth.Run,
 
 	"GET /v1/sandboxes/{id}/network":     auth.Read,

@@ -177,7 +177,7 @@ func (s *Server) routes() {
 	locked("PATCH /v1/snapshots/{id}", s.patchSnapshot)
 	locked("DELETE /v1/snapshots/{id}", s.deleteSnapshot)
 	locked("GET /v1/snapshots/{id}/export", s.exportSnapshot)
-	locked("POST /v1/snapshots/import", s.importSnapshot)
+	locked("POST /v1/snapshots", s.importSnapshot)
 
 	locked("POST /v1/sandboxes/{id}/exec", s.exec)
 	locked("POST /v1/sandboxes/{id}/exec/stream", s.execStream)

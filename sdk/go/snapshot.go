@@ -58,6 +58,6 @@ func (c *Client) ImportSnapshot(ctx context.Context, archive io.Reader, name str
 		q.Set("name", name)
 	}
 	var done api.SnapshotImport
-	err := c.send(ctx, http.MethodPost, "/snapshots/import", q, archive, &done)
+	err := c.send(ctx, http.MethodPost, "/snapshots", q, archive, &done)
 	return done, err
 }

@@ -381,7 +381,7 @@ export class Snapshots {
   async importArchive(source: Content, options: { name?: string | undefined } & CallOptions = {}): Promise<api.SnapshotImport> {
     const { name, signal } = options;
     const body = content(typeof source === "string" ? localFiles().createReadStream(source) : source);
-    return (await this.#client.connection.send({ method: "POST", path: "/snapshots/import", query: [["name", name]], content: body, quietSeconds: SNAPSHOT_SECONDS, signal })).object<api.SnapshotImport>();
+    return (await this.#client.connection.send({ method: "POST", path: "/snapshots", query: [["name", name]], content: body, quietSeconds: SNAPSHOT_SECONDS, signal })).object<api.SnapshotImport>();
   }
 
   /**

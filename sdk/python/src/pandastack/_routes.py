@@ -715,7 +715,7 @@ def export_snapshot(snapshot_id: str) -> Request:
 
 def import_snapshot(archive: Union[bytes, Upload], name: Optional[str]) -> Request:
     query: List[Any] = [("name", None if name is None else check.text("name", name))]
-    return Request("POST", "/snapshots/import", query, body=_content(archive), read_seconds=SNAPSHOT_SECONDS)
+    return Request("POST", "/snapshots", query, body=_content(archive), read_seconds=SNAPSHOT_SECONDS)
 
 
 def delete_snapshot(snapshot_id: str) -> Request:
