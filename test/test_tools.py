@@ -240,9 +240,18 @@ def test_tools_that_misbehave(daemon: Daemon) -> None:
     def nan() -> float:
         return float("nan")
 
-    with make(daemon, [hang, big, odd, nan]) as sb:
+    class Unreadable(Exception):
+        kind = 5
+
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    def raises() -> None:
+        raise Unreadable
+
+    with make(daemon, [hang, big, odd, nan, raises]) as sb:
         out = run(sb, """
-from tools import hang, big, odd, nan, ToolError
+from tools import hang, big, odd, nan, raises, ToolError
 def kind(f, **given):
     try: return len(f(**given))
     except ToolError as error: return error.kind, isinstance(error, TimeoutError), str(error)
@@ -251,10 +260,12 @@ print(kind(big, megabytes=50) == 50 << 20)
 print(kind(big, megabytes=70)[0])
 print(kind(odd))
 print(kind(nan)[0])
+print(kind(raises))
 """, timeout_seconds=120)
         released.set()
         assert out.splitlines() == [
             "('timeout', True)", "True", "too_large", "('bad_result', False, 'odd: what it gave cannot be JSON: object is no JSON')", "bad_result",
+            "('failed', False, 'raises: Unreadable: its str() raised ValueError')",
         ]
         assert hangs.is_set()
         assert sb.run_code("print(1)").stdout == "1\n"

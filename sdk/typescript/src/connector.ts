@@ -53,6 +53,7 @@ export class Connector {
           ready();
         });
         if (code === NOT_WANTED) return new NetworkError(`the server does not take this program's functions any more: ${why}`);
+        if (!was) return new NetworkError(`the connection for tools broke before calls were taken: ${why}`);
       } catch (error) {
         if (!was || (error instanceof PandaStackError && GONE.includes(error.statusCode ?? 0))) return error;
       }
@@ -107,7 +108,7 @@ export class Connector {
     try {
       text = dump(value);
     } catch (error) {
-      throw new ToolFailure("bad_result", `what it gave cannot be JSON: ${(error as Error).message}`);
+      throw new ToolFailure("bad_result", `what it gave cannot be JSON: ${error instanceof Error ? error.message : failure(error).message}`);
     }
     if (text.length > LARGEST_RESULT || new TextEncoder().encode(text).length > LARGEST_RESULT) throw new ToolFailure("too_large", "its result has more than 64 MiB of JSON", "give less, or in parts");
     return text;
@@ -126,9 +127,13 @@ class ToolFailure extends Error {
   }
 }
 
-/** What was thrown, as Python is to see it. */
+/** What was thrown, as Python is to see it: anything, whose own code may throw in turn. */
 function failure(error: unknown): api.ToolFailure {
-  const { kind, hint } = isObject(error) || error instanceof Error ? (error as { kind?: unknown; hint?: unknown }) : {};
-  const words = error instanceof Error ? [error.name, error.message].filter(Boolean).join(": ") : String(error);
-  return { kind: typeof kind === "string" && kind !== "" ? kind : "failed", message: words, ...(typeof hint === "string" && { hint }) };
+  try {
+    const { kind, hint, message } = isObject(error) ? error : {};
+    const words = error instanceof Error ? [error.name, message].filter(Boolean).join(": ") : typeof message === "string" ? message : String(error);
+    return { kind: typeof kind === "string" && kind !== "" ? kind : "failed", message: words, ...(typeof hint === "string" && { hint }) };
+  } catch {
+    return { kind: "failed", message: `it threw ${typeof error === "object" ? "an object" : "something"} that can't be read` };
+  }
 }

@@ -226,7 +226,7 @@ async function made(schema: unknown, args: unknown): Promise<unknown> {
 
 /** A value as JSON. Throws a TypeError when it has no such form. */
 export function dump(value: unknown): string {
-  return JSON.stringify(value ?? null, function (this: Record<string, unknown>, name: string, inner: unknown) {
+  const text: string | undefined = JSON.stringify(value ?? null, function (this: Record<string, unknown>, name: string, inner: unknown) {
     const given = this[name]; // before its toJSON
     if (ArrayBuffer.isView(given) || given instanceof ArrayBuffer) throw new TypeError("bytes are no JSON: give them as base64");
     if (typeof inner === "number" && !Number.isFinite(inner)) throw new TypeError(`${inner} is no JSON`);
@@ -234,4 +234,5 @@ export function dump(value: unknown): string {
     if (inner instanceof Map) return Object.fromEntries(inner);
     return inner instanceof Set ? [...inner] : inner;
   });
+  return text ?? "null"; // a toJSON gave nothing
 }

@@ -10,6 +10,7 @@ import type { Heard, Line } from "./line.js";
 import { VERSION } from "./version.js";
 
 const LONGEST_HEAD = 64 * 1024;
+const ANSWER_MS = 60_000; // in which a server says whether it takes a connection
 const ACCEPT = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"; // of RFC 6455
 
 /** The part of a socket of Node that is used here. Bun and Deno have it too. */
@@ -244,9 +245,11 @@ interface Head {
 function greeted(socket: Socket, connected: "connect" | "secureConnect", words: string): Promise<Head> {
   return new Promise((resolve, reject) => {
     let [made, done, seen] = [false, false, ""];
+    const silence = unheld(() => broke("it does not answer"), ANSWER_MS);
     const finish = (outcome: Head | NetworkError) => {
       if (done) return;
       done = true;
+      clearTimeout(silence);
       if (outcome instanceof Error) reject(outcome);
       else resolve(outcome);
     };
@@ -266,7 +269,12 @@ function greeted(socket: Socket, connected: "connect" | "secureConnect", words: 
       const [first, ...lines] = seen.slice(0, end).split("\r\n");
       const status = Number(/^HTTP\/1\.\d (\d{3})/.exec(first!)?.[1]);
       if (!status) return broke("its answer is no HTTP");
-      const headers = new Headers(lines.map((line): [string, string] => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trim()]));
+      let headers: Headers;
+      try {
+        headers = new Headers(lines.map((line): [string, string] => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trim()]));
+      } catch (error) {
+        return broke("its answer is no HTTP", error);
+      }
       const rest = seen.slice(end + 4);
       if (status !== 101 && rest.length < Math.min(Number(headers.get("content-length") ?? 0), LONGEST_HEAD)) return; // the reason is on its way
       socket.pause();

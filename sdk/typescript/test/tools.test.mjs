@@ -1,6 +1,8 @@
 // Tools: what the server is told of functions, and how calls of them are carried out. What Python makes of it: test/test_tools.py.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { createServer } from "node:net";
 import { test } from "node:test";
 import * as sdk from "@pandastack/sdk";
 import { KEY, SANDBOX, serve as serveAny } from "./fake-server.mjs";
@@ -101,6 +103,52 @@ test("results and failures as Python is to see them", async (t) => {
   for (const name of ["nan", "bytes", "big", "round"]) assert.equal((await call(at, name)).error.kind, "bad_result", name);
   assert.equal((await call(at, "huge")).error.kind, "too_large");
   for (const size of [100, 200, 70_000]) assert.equal((await call(at, "large", { size })).result.length, size);
+});
+
+test("what a function throws or gives may be anything, even what throws in turn", async (t) => {
+  const { sandbox, line } = await serve(t);
+  const unreadable = Proxy.revocable({}, {});
+  unreadable.revoke();
+  const thrown = {
+    bare: Object.create(null), words: { toString() { throw new Error("no"); } }, kind: { get kind() { throw new Error("no"); } }, gone: unreadable.proxy,
+    message: Object.assign(new Error(), { message: { toString() { throw 1; } } }), // eslint-disable-line no-throw-literal
+    nothing: undefined, symbol: Symbol("s"), plain: { message: "a plain object", kind: "unavailable" },
+  };
+  const throwing = Object.entries(thrown).map(([name, what]) => named(name, () => { throw what; }));
+  await sandbox.tools.set([...throwing, named("no_form", () => ({ toJSON() {} })), named("no_words", () => ({ toJSON() { throw null; } }))]); // eslint-disable-line no-throw-literal
+  t.after(() => sandbox.tools.close());
+  const at = await line();
+  const failures = {};
+  for (const name of Object.keys(thrown)) failures[name] = (await call(at, name)).error;
+  const { nothing, symbol, plain, ...odd } = failures;
+  for (const [name, error] of Object.entries(odd)) assert.deepEqual(error, { kind: "failed", message: "it threw an object that can't be read" }, name);
+  assert.deepEqual([nothing, symbol, plain], [{ kind: "failed", message: "undefined" }, { kind: "failed", message: "Symbol(s)" }, { kind: "unavailable", message: "a plain object" }]);
+  assert.deepEqual(await call(at, "no_form"), { result: null });
+  assert.deepEqual(await call(at, "no_words"), { error: { kind: "bad_result", message: "what it gave cannot be JSON: null" } });
+});
+
+test("a server that speaks no HTTP, or ends the connection before it takes calls, is an error of who connects", async (t) => {
+  let answer = "";
+  const server = createServer((socket) => socket.on("error", () => undefined).once("data", (asked) => {
+    const key = /Sec-WebSocket-Key: (.*)\r/.exec(asked)[1];
+    const accept = createHash("sha1").update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+    socket.end(answer.replace("ACCEPT", accept));
+  }));
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => server.close());
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const other = new sdk.Client({ apiUrl: url, apiKey: KEY, maxRetries: 0 });
+  const { Connector } = await import("../dist/esm/connector.js");
+  for (const [said, words] of [
+    ["HTTP/1.1 101 Switching Protocols\r\nno colon here\r\n\r\n", /no HTTP/],
+    ["HTTP/1.1 200 OK\r\nX Y: 1\r\n\r\n", /no HTTP/],
+    ["HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: ACCEPT\r\n\r\n", /before calls were taken/],
+    ["HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: ACCEPT\r\n\r\n\x81\x04null", /before calls were taken/],
+  ]) {
+    answer = said;
+    const connector = new Connector(other.connection, "/sandboxes/sb_1/tools/connect", new Map());
+    await assert.rejects(connector.ready, words);
+  }
 });
 
 test("messages in pieces, pings between them, and many calls at once", async (t) => {

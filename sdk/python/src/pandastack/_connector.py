@@ -80,8 +80,11 @@ class Connector:
                 try:
                     async with session.ws_connect(self._endpoint.url + self._path, max_msg_size=0, heartbeat=20) as line:
                         wait = _FIRST_WAIT
-                        if not await self._talk(line):
-                            return
+                        wanted = await self._talk(line)
+                    if not wanted:
+                        return
+                    if not self.ready.done():
+                        raise APIConnectionError("the connection for tools broke before calls were taken")
                 except aiohttp.WSServerHandshakeError as error:
                     if not self.ready.done() or error.status in _GONE:
                         raise _refused(error) from None
@@ -97,7 +100,12 @@ class Connector:
             async for message in line:
                 if message.type.name != "TEXT":
                     continue
-                said = json.loads(message.data)
+                try:
+                    said = json.loads(message.data)
+                except ValueError:
+                    said = None
+                if not isinstance(said, dict):
+                    break  # what speaks like that is connected to anew
                 if said.get("type") == "connected" and not self.ready.done():
                     self.ready.set_result(None)
                 elif said.get("type") == "tool_call":
@@ -129,7 +137,7 @@ class Connector:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            result["error"] = {"kind": getattr(error, "kind", None) or "failed", "message": _words(error)}
+            result["error"] = {"kind": _kind(error), "message": _words(error)}
         finally:
             self._calls.pop(call["call_id"], None)
         text = json.dumps(result)
@@ -168,8 +176,16 @@ class Connector:
         return await done
 
 
+def _kind(error: BaseException) -> str:
+    kind = getattr(error, "kind", None)
+    return kind if isinstance(kind, str) and kind else "failed"
+
+
 def _words(error: BaseException) -> str:
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception as other:
+        text = f"its str() raised {type(other).__name__}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
