@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import io
+import sqlite3
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pyarrow
+import pyarrow.parquet
 import pytest
+from openpyxl.styles import Font
 
 TABLES = Path(__file__).resolve().parent.parent / "internal" / "agent" / "python" / "tables.py"
 
@@ -21,7 +25,7 @@ space = {{}}
 loader = tables.Loader(space, say=lambda words: None)
 try:
     made = loader.load({name!r})
-    print(repr([(t["name"], [(c["name"], c["type"]) for c in t["columns"]], t["notes"], [[None if v != v or v is None else v if isinstance(v, (int, float)) else str(v) for v in row] for row in space[t["name"]].astype(object).values.tolist()]) for t in made]))
+    print(repr([(t["name"], [(c["name"], c["type"]) for c in t["columns"]], t["notes"], [[str(v) if hasattr(v, "__len__") else None if v != v or v is None else v if isinstance(v, (int, float)) else str(v) for v in row] for row in space[t["name"]].astype(object).values.tolist()]) for t in made]))
     again = {{}}
     exec(loader.source(), again)
     assert all(again[t["name"]].equals(space[t["name"]]) for t in made), "the code for the notebook gives something else"
@@ -77,6 +81,10 @@ CASES: dict[str, tuple[str | bytes, list[tuple[str, str]], list[str], list[list[
     "class.csv": ("class,def\n1,2\n", [("class", I), ("def", I)], [], [[1, 2]]),
     "sum.csv": ("a {b}\n1\n2\n", [("a {b}", I)], [], [[2]]),
     "records.json": ('[{"a": 1, "b": "2024-01-01"}, {"a": 2, "b": "2024-02-01"}]', [("a", I), ("b", D)], [], [[1, "2024-01-01 00:00:00"]]),
+    "売上２０２４.csv": ("a,b\n1,2\n", [("a", I), ("b", I)], [], [[1, 2]]),
+    "m².csv": ("a,b\n1,2\n", [("a", I), ("b", I)], [], [[1, 2]]),
+    "no ends of lines.csv": ("Report\x0bof things\u2028here\n\na,b\n1,x\u2028y\n3,z\n", [("a", I), ("b", S)], ["1 line above the table"], [[1, "x\u2028y"], [3, "z"]]),
+    "long cell.csv": ("a,b\n1," + "x" * 200_000 + "\n2,y\n", [("a", I), ("b", S)], [], [[2, "y"]]),
     "lines.jsonl": ('{"a": 1}\n{"a": 2, "c": {"d": "x"}}\n', [("a", I), ("c.d", S)], ["a record a line"], [[1, None], [2, "x"]]),
 }
 
@@ -119,3 +127,76 @@ def test_what_is_no_table(load):
     assert "is an archive" in load("a.zip", archive.getvalue())
     assert "no list of records" in load("scalar.json", '{"a": 1}')
     assert "is not text" in load("nul.csv", b"a,b\n1,\x002\n")
+
+
+def database(path: Path, *statements: str) -> bytes:
+    with sqlite3.connect(path) as db:
+        for one in statements:
+            db.execute(one)
+    db.close()
+    return path.read_bytes()
+
+
+def test_databases(load, tmp_path):
+    """Names that mean something in an address; a view that is broken leaves the rest."""
+    content = database(
+        tmp_path / "db", "CREATE TABLE sqlite2024 (a, b)", "INSERT INTO sqlite2024 VALUES (1, 'x')", "CREATE TABLE \"q\"\"u'{o}\" (c)",
+        "CREATE VIEW broken AS SELECT * FROM nowhere",
+    )
+    for name in ("what?.db", "no #1.db", "per%41cent.db"):
+        other, good = load(name, content)
+        assert good[1] == [("a", I), ("b", S)] and good[3] == [[1, "x"]], name
+        assert other[1] == [("c", "object")] and any("'broken' cannot be read" in note for note in other[2])
+    assert "no such table" in load("broken.db", database(tmp_path / "other", "CREATE VIEW broken AS SELECT * FROM nowhere"))
+
+
+def test_a_database_that_stays_on_disk(shared_sandbox, load, tmp_path):
+    content = database(
+        tmp_path / "db", "CREATE TABLE t (a, b)",
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO t SELECT i, i || ',5' FROM n",
+    )
+    load("large.db", content)
+    ran = shared_sandbox.run_code("""
+space = {}
+loader = tables.Loader(space, say=lambda words: None, memory=1 << 19)
+made = loader.load("large.db")
+print(made[0]["on_disk"], space["sql"]("SELECT count(*) AS n, sum(b) AS b FROM large").values.tolist())
+again = {}
+exec(loader.source(), again)
+print(again["sql"]("SELECT count(*) AS n, sum(b) AS b FROM large").values.tolist())
+""", timeout_seconds=60)
+    total = [[3000.0, 3000 * 3001 / 2 + 1500]]
+    assert ran.error is None and ran.stdout == f"True {total}\n{total}\n", ran.error
+
+
+def test_columns_of_lists_and_names_that_are_no_text(load):
+    table = pyarrow.table({"id": ["1,5", "2,5"], "many": [["a"], ["b", "c"]], "inner": [{"x": 1}, None]})
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(table, out)
+    ((_, columns, notes, values),) = load("lists.parquet", out.getvalue())
+    assert columns == [("id", F), ("many", "object"), ("inner", "object")], notes
+    assert values[1] == [2.5, "['b' 'c']", None]
+    numbered = table.select(["id"]).to_pandas().set_axis([0], axis=1)
+    out = io.BytesIO()
+    numbered.to_parquet(out)
+    ((_, columns, _, values),) = load("numbered.parquet", out.getvalue())
+    assert columns == [("0", F)] and values == [[1.5], [2.5]]
+
+
+def test_a_stray_cell_in_the_last_row_of_a_sheet(load):
+    book = openpyxl.Workbook()
+    page = book.active
+    for line in (["a", "b"], [1, 2], [None, 3]):
+        page.append(line)
+    page.merge_cells("A2:A3")
+    page.cell(1_048_576, 16_384).font = Font(bold=True)
+    out = io.BytesIO()
+    book.save(out)
+    ((_, _, _, values),) = load("far.xlsx", out.getvalue())
+    assert values == [[1, 2], [1, 3]]
+
+
+def test_thousands_of_columns_with_one_name(load):
+    ((_, columns, notes, values),) = load("wide.csv", ",".join(["a"] * 1000) + "\n" + ",".join(["1"] * 1000) + "\n")
+    assert columns[:2] == [("a", I), ("a_2", I)] and len(values[0]) == 1000
+    assert len(notes) == 50 and notes[-1].startswith("and 95")

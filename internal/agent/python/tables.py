@@ -6,8 +6,10 @@ notebook: nothing of this module is needed to do it again.
 
 import builtins
 import codecs
+import contextlib
 import csv
 import inspect
+import io
 import itertools
 import json
 import keyword
@@ -16,6 +18,8 @@ import re
 import sqlite3
 import statistics
 import time
+import unicodedata
+from urllib.parse import quote
 
 TABLES = "application/vnd.pandastack.tables+json"
 
@@ -28,6 +32,7 @@ CHUNK_CELLS = 250_000  # of a large file that are in memory
 SHARE = 16  # a file of more than this part of the memory stays on disk
 EXCEL_MB = 40  # openpyxl takes some fifty times of a file's size in memory
 MOST_TABLES = 50
+MOST_NOTES = 50  # of a table
 SHOWN_COLUMNS = 60
 BAD_SHARE = 0.02  # of a column's values that may be no numbers, or dates, in a column of them
 
@@ -88,12 +93,12 @@ def dates(column, *formats):
     return out
 
 
-def sheet(path, name):
-    """The cells of a sheet, the merged ones filled."""
+def sheet(path, name, last_row, last_column):
+    """The cells of a sheet as far as they are filled, the merged ones, too."""
     page = openpyxl.load_workbook(path, data_only=True)[name]
-    rows = [list(row) for row in page.iter_rows(values_only=True)]
+    rows = [list(row) for row in page.iter_rows(max_row=last_row, max_col=last_column, values_only=True)]
     for area in page.merged_cells.ranges:
-        for row in range(area.min_row - 1, area.max_row):
+        for row in range(area.min_row - 1, min(area.max_row, last_row)):
             rows[row][area.min_col - 1 : area.max_col] = [page.cell(area.min_row, area.min_col).value] * (area.max_col - area.min_col + 1)
     return rows
 
@@ -184,15 +189,21 @@ def decoded(sample, name):
         return None
 
 
+def csv_reader(text, separator):
+    """Rows of a text. Lines end where they do for pandas, which is not everywhere that Unicode ends one."""
+    csv.field_size_limit(1 << 30)  # pandas has none
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+
+
 def text_rows(text, separator):
     """Rows of cells, without empty lines."""
-    return [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), delimiter=separator) if any(cell.strip() for cell in row)]
+    return [[cell.strip() for cell in row] for row in csv_reader(text, separator) if any(cell.strip() for cell in row)]
 
 
 def separator_of(text):
     """What separates cells: what gives the most rows the same number of them, and more than one."""
     best, choice = (0, 0), ","
-    lines = "\n".join(text.splitlines()[:200])
+    lines = "".join(itertools.islice(io.StringIO(text, newline=""), 200))
     for separator in ",;\t|":
         try:
             widths = [len(row) for row in text_rows(lines, separator)]
@@ -414,17 +425,18 @@ class Header:
             names = joined
         else:
             names = ["" if c is None else str(c) for c in lines[0]]
-        out = []
+        out, numbers = {}, {}  # files may have tens of thousands of columns
         for i, name in enumerate(names):
             name = " ".join(name.split()) or f"column_{i + 1}"
-            n, unique = 1, name
+            n, unique = numbers.get(name, 1), name
             while unique in out:
                 n += 1
                 unique = f"{name}_{n}"
+            numbers[name] = n
             if unique != name:
                 self.remarks.append(f"the name {name!r} is there more than once: {unique!r}")
-            out.append(unique)
-        return out
+            out[unique] = None
+        return list(out)
 
 
 def a_year(c):
@@ -540,7 +552,7 @@ def grouped(core):
 
 
 def listed(names):
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return ", ".join(map(str, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -679,7 +691,7 @@ class Loader:
         size_of_chunk = max(1000, CHUNK_CELLS // max(len(fields), 1))
         chunks = eval(read.format(chunk=size_of_chunk), self.space)  # noqa: S307
         told = time.monotonic()
-        with pq.ParquetWriter(target, schema) as out, chunks:
+        with pq.ParquetWriter(target, schema) as out, contextlib.closing(chunks):
             for chunk in chunks:
                 before = {c: missing_before(chunk[c]) for c in tidy.typed}
                 done = make(chunk.copy())
@@ -727,7 +739,8 @@ class Loader:
         if not pages:
             raise Unreadable(f"{os.path.basename(path)} has no filled sheets")
         for page in pages[:MOST_TABLES]:
-            rows = self.space["sheet"](path, page.title)
+            last_row, last_column = filled_of(page)
+            rows = self.space["sheet"](path, page.title, last_row, last_column)
             rows = [[v.strip() if isinstance(v, str) else v for v in row] for row in rows]
             kept = [(i, r) for i, r in enumerate(rows) if any(v not in ("", None) for v in r)]
             used = max(i for _, r in kept for i, v in enumerate(r) if v not in ("", None)) + 1
@@ -738,15 +751,15 @@ class Loader:
             notes = [f"sheet {page.title!r}"] + (["it is hidden"] if page.title in hidden else []) + header.remarks
             if page.merged_cells.ranges:
                 notes.append(f"{len(page.merged_cells.ranges)} areas of merged cells, filled with what they show")
-            unread = sum(1 for r in page.iter_rows(values_only=True) for v in r if isinstance(v, str) and v.startswith("#") and v.endswith(("!", "?", "A")))
+            unread = sum(1 for c in cells_of(page) if isinstance(c.value, str) and c.value.startswith("#") and c.value.endswith(("!", "?", "A")))
             if unread:
                 notes.append(f"{unread} cells hold an error of Excel's, such as #DIV/0!")
-            uncomputed = sum(1 for r in formulas[page.title].iter_rows() for c in r if c.data_type == "f" and page.cell(c.row, c.column).value is None)
+            uncomputed = sum(1 for c in cells_of(formulas[page.title]) if c.data_type == "f" and page.cell(c.row, c.column).value is None)
             if uncomputed:
                 notes.append(f"{uncomputed} formulas were never computed, and are missing: open the file in Excel and save it")
             columns = slice(left, left + header.width)
             read = (
-                f"rows = sheet({self._shown(path)!r}, {page.title!r})[{start}:]\n"
+                f"rows = sheet({self._shown(path)!r}, {page.title!r}, {last_row}, {last_column})[{start}:]\n"
                 f"{name} = pd.DataFrame([row[{columns.start}:{columns.stop}] for row in rows], columns={header.names!r}).dropna(how='all').reset_index(drop=True)\n"
                 "del rows"
             )
@@ -796,7 +809,10 @@ class Loader:
     def _typed(self, name, read, notes):
         """A table that has types: only its columns of text are looked at."""
         frame = self.space[name]
-        text = [c for c in frame if str(frame[c].dtype) in ("str", "string", "object") and frame[c].map(lambda v: isinstance(v, str) or v is None or v != v).all()]
+        if not all(isinstance(c, str) for c in frame):
+            read += f"\n{name}.columns = [str(column) for column in {name}]"
+            frame.columns = [str(column) for column in frame]
+        text = [c for c in frame if str(frame[c].dtype) in ("str", "string", "object") and frame[c].dropna().map(lambda v: isinstance(v, str)).all()]
         tidy = Tidy(frame[text].astype("str"), False)
         tidy.lines = [line for line in tidy.lines if "= numbers(" in line or "= dates(" in line]
         code = read
@@ -845,40 +861,50 @@ class Loader:
         return [self._typed(name, read, ["Parquet"])]
 
     def _sqlite(self, path, size):
+        import pandas as pd
+
         self._import("pandas as pd")
         self._import("sqlite3")
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
             try:
-                tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name")]
+                tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name")]
             except sqlite3.DatabaseError as error:
                 raise Unreadable(f"{os.path.basename(path)} is a damaged SQLite file: {error}") from None
         if not tables:
             raise Unreadable(f"{os.path.basename(path)} has no tables")
-        made = []
+        made, failed = [], []
         for table in tables[:MOST_TABLES]:
-            name = self._name(path, table if len(tables) > 1 else "")
-            query = f'SELECT * FROM "{table.replace(chr(34), chr(34) * 2)}"'
-            call = f"pd.read_sql_query({query!r}, sqlite3.connect({self._shown(path)!r})"
-            notes = [f"SQLite, table {table!r}"] + ([f"only the first {MOST_TABLES} of {len(tables)} tables are loaded"] if len(tables) > MOST_TABLES and not made else [])
-            if size > self.limit:
-                self.run(self._imports())
-                import pandas as pd
+            try:
+                made.append(self._sqlite_table(path, size, table, len(tables) > 1))
+            except (sqlite3.Error, pd.errors.DatabaseError) as error:  # a view of what is not there, text in no UTF-8
+                failed.append(f"{table!r} cannot be read: {str(error)[:200]}")
+        if not made:
+            raise Unreadable(f"{os.path.basename(path)}: {'; '.join(failed[:3])}")
+        if len(tables) > MOST_TABLES:
+            failed.append(f"only the first {MOST_TABLES} of {len(tables)} tables are loaded")
+        made[0]["notes"] += failed
+        return made
 
-                with sqlite3.connect(path) as db:
-                    head = pd.read_sql_query(query + " LIMIT 20000", db)
-                frame = head.astype("str")
-                tidy = Tidy(frame, False)
-                for column in head:
-                    if head[column].dtype.kind in "if":
-                        tidy.typed[column] = "number"
-                tidy.lines = ["df = df.astype('str')", *tidy.lines]
-                call = call.replace("{", "{{").replace("}", "}}")
-                made.append(self._large(name, call + ", chunksize={chunk})", tidy, notes + tidy.remarks, size))
-                continue
+    def _sqlite_table(self, path, size, table, several):
+        import pandas as pd
+
+        name = self._name(path, table if several else "")
+        query = f'SELECT * FROM "{table.replace(chr(34), chr(34) * 2)}"'
+        call = f"pd.read_sql_query({query!r}, sqlite3.connect({self._shown(path)!r})"
+        notes = [f"SQLite, table {table!r}"]
+        if size <= self.limit:
             read = f"{name} = {call})"
             self.run(self._imports() + read)
-            made.append(self._typed(name, read, notes))
-        return made
+            return self._typed(name, read, notes)
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            head = pd.read_sql_query(query + " LIMIT 20000", db)
+        tidy = Tidy(head.astype("str"), False)
+        for column in head:
+            if head[column].dtype.kind in "if":
+                tidy.typed[column] = "number"
+        tidy.lines = ["df = df.astype('str')", *tidy.lines]
+        call = call.replace("{", "{{").replace("}", "}}")
+        return self._large(name, call + ", chunksize={chunk})", tidy, notes + tidy.remarks, size)
 
     # What the code needs.
 
@@ -909,7 +935,9 @@ class Loader:
 
     def _name(self, path, part=""):
         stem = re.sub(r"\.(csv|tsv|txt|tab|json|jsonl|ndjson|parquet|xlsx|xlsm|db|sqlite3?)$", "", os.path.basename(path), flags=re.I)
-        name = re.sub(r"\W+", "_", f"{stem}_{part}" if part else stem).strip("_").lower() or "table"
+        name = unicodedata.normalize("NFKC", (f"{stem}_{part}" if part else stem).lower())  # as Python does with names
+        name = "".join(c if ("a" + c).isidentifier() else " " for c in name)
+        name = "_".join(name.split()).strip("_") or "table"
         if name[0].isdigit() or keyword.iskeyword(name) or name in TAKEN or not name.isidentifier():
             name = "t_" + name
         unique = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in self.names)
@@ -922,6 +950,8 @@ class Loader:
 
     def _described(self, name, code, notes, on_disk=False):
         columns, rows = (on_disk_columns if on_disk else frame_columns)(self.space, name)
+        if len(notes) > MOST_NOTES:
+            notes = [*notes[: MOST_NOTES - 1], f"and {len(notes) - MOST_NOTES + 1} more notes like these"]
         return {"name": name, "rows": rows, "columns": columns, "notes": notes, "code": code, "on_disk": on_disk}
 
     def source(self):
@@ -929,6 +959,18 @@ class Loader:
         helpers = "\n\n".join(self.code["helpers"].values())
         parts = [self._imports().strip()] + ([helpers.strip()] if helpers else []) + [t["code"] for t in self.tables]
         return "\n\n".join(parts)
+
+
+def cells_of(page):
+    """The cells that a sheet of openpyxl has. It makes one of each that is asked for, up to a stray one in the last row."""
+    return list(page._cells.values())
+
+
+def filled_of(page):
+    """The last row and the last column of a sheet that show something."""
+    filled = [(c.row, c.column) for c in cells_of(page) if c.value is not None]
+    filled += [(area.max_row, area.max_col) for area in page.merged_cells.ranges if page.cell(area.min_row, area.min_col).value is not None]
+    return max(row for row, _ in filled), max(column for _, column in filled)
 
 
 def memory_of_sandbox():
@@ -960,7 +1002,7 @@ def lines_above(text, separator, rows):
     """How many lines of a text the first so many filled rows take."""
     if rows == 0:
         return 0
-    reader = csv.reader(text.splitlines(), delimiter=separator)
+    reader = csv_reader(text, separator)
     for row in reader:
         if any(cell.strip() for cell in row):
             rows -= 1
@@ -1013,7 +1055,7 @@ def read_share(chunks, size):
 
 
 def tidy_columns(read, space):
-    with eval(read.format(chunk=1000), space) as chunks:  # noqa: S307
+    with contextlib.closing(eval(read.format(chunk=1000), space)) as chunks:  # noqa: S307
         return list(next(iter(chunks)).columns)
 
 
