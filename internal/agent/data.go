@@ -29,13 +29,13 @@ const (
 	maxTables      = 200
 	maxColumns     = 200
 	maxTableNotes  = 50
-	maxLoadCode    = 256 << 10 // bytes
-	shownTables    = 12 << 10  // bytes of the prompt; beyond it, tables are named without their columns
-	beforeTokens   = 6000      // of the prompt, for what was asked before
-	mostFollowed   = 200       // runs in a row
-	maxTold        = 500       // bytes of a word of the loader's
-	maxBeforeCode  = 4 << 10   // bytes of a question's code
-	maxBeforeWords = 2 << 10   // bytes of a question, or of an answer
+	maxLoadCode    = 1 << 20  // bytes; names of tens of thousands of columns
+	shownTables    = 12 << 10 // bytes of the prompt; beyond it, tables are named without their columns
+	beforeTokens   = 6000     // of the prompt, for what was asked before
+	mostFollowed   = 200      // runs in a row
+	maxTold        = 500      // bytes of a word of the loader's
+	maxBeforeCode  = 4 << 10  // bytes of a question's code
+	maxBeforeWords = 2 << 10  // bytes of a question, or of an answer
 )
 
 func checkData(names []string) error {
@@ -250,7 +250,9 @@ func tablesIn(raw string) *api.AgentLoaded {
 	if json.Unmarshal([]byte(raw), &said) != nil || len(said.Tables)+len(said.Failed) == 0 {
 		return nil
 	}
-	said.Code = said.Code[:cutAt(said.Code, maxLoadCode)]
+	if n := len(said.Code); n > maxLoadCode { // half of it would be worse
+		said.Code = fmt.Sprintf("raise RuntimeError(\"the code that loaded the files has %d KB, and at most %d are kept: load them here\")", n>>10, maxLoadCode>>10)
+	}
 	said.Tables, said.Failed = append([]api.AgentTable{}, said.Tables[:min(len(said.Tables), maxTables)]...), said.Failed[:min(len(said.Failed), maxData)]
 	for i := range said.Failed {
 		said.Failed[i] = api.AgentUnread{File: line(said.Failed[i].File), Error: short(strings.Join(strings.Fields(said.Failed[i].Error), " "), maxTold)}

@@ -304,3 +304,15 @@ func promptOf(events []api.AgentEvent) string {
 	}
 	return ""
 }
+
+func TestCodeThatIsTooLongIsNotCut(t *testing.T) {
+	for n, want := range map[int]string{maxLoadCode: "x", maxLoadCode + 1: "raise RuntimeError(\"the code that loaded the files has 1024 KB"} {
+		raw, err := json.Marshal(api.AgentLoaded{Tables: []api.AgentTable{{Name: "t"}}, Code: strings.Repeat("x", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tablesIn(string(raw)).Code; !strings.HasPrefix(got, want) || n > maxLoadCode && len(got) > 200 {
+			t.Errorf("of %d bytes: %.120s", n, got)
+		}
+	}
+}
