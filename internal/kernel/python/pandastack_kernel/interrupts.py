@@ -13,7 +13,7 @@ import sys
 import time
 from _thread import get_ident
 from collections.abc import Callable
-from threading import Thread, main_thread
+from threading import Thread, current_thread, main_thread
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ _armed = False  # a cell runs
 _depth = 0  # of shields
 _pending = False  # an interrupt was kept back
 _ignored = False  # an interrupt was raised where Python ignores it
+_sender: Thread | None = None  # sends such again until the cell ends
 
 
 def install() -> None:
@@ -37,12 +38,13 @@ def install() -> None:
 
 def during(work: Callable[[], T]) -> T:
     """Call ``work``. An interrupt raises KeyboardInterrupt in the user's code that it runs, never here or in the caller."""
-    global _armed, _pending, _ignored
+    global _armed, _pending, _ignored, _sender
     _armed = True
     try:
         return work()
     finally:
         _armed = _pending = _ignored = False
+        _sender = None
 
 
 class shield:
@@ -96,7 +98,7 @@ def _arrived(signum: int, frame: FrameType | None) -> None:
 
 def _unraisable(args: Any) -> None:
     """Python's hook for what it ignores. An interrupt of ours is sent again; what rings again by itself is passed over."""
-    global _ignored
+    global _ignored, _sender
     at = args.exc_traceback
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -105,14 +107,17 @@ def _unraisable(args: Any) -> None:
         sys.__unraisablehook__(args)
     elif raiser:
         _ignored = True
-        Thread(target=_send_again, daemon=True).start()
+        if _sender is None:  # one, however often: it may be ignored a thousand times before it is not
+            _sender = Thread(target=_send_again, daemon=True)
+            _sender.start()
 
 
 def _send_again() -> None:
     """Until it is raised: the hook may still be running, and so may who else must be run whole."""
-    while _ignored:
+    while _sender is current_thread():
         time.sleep(0.001)
-        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+        if _ignored:
+            signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
 
 def whole(function: F) -> F:

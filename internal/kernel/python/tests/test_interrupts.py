@@ -109,6 +109,34 @@ def test_where_python_ignores_it_it_comes_again(context, where):
     assert context.run("'alive'").text == "'alive'"
 
 
+AGAIN_AND_AGAIN = """
+import ctypes, threading
+
+most = 0
+
+def short(*_):
+    global most
+    most = max(most, threading.active_count())
+    for _ in range(20_000):
+        pass
+    return 0
+
+class Thing:
+    __del__ = short
+
+callback = ctypes.CFUNCTYPE(ctypes.c_int)(short)
+print('go', flush=True)
+"""
+
+
+@pytest.mark.parametrize("where", ["Thing()", "callback()"])
+def test_where_python_ignores_it_a_thousand_times_one_thread_sends_it(context, where):
+    before = int(context.run("import threading; threading.active_count()").text)
+    ran = context.run_interrupted(f"{AGAIN_AND_AGAIN}while True:\n    {where}", "go")
+    assert ran.end["error_name"] == "KeyboardInterrupt" and ran.stderr == ""
+    assert int(context.run("most").text) <= before + 1
+
+
 def test_many_at_every_moment_break_nothing(context):
     for _ in range(30):
         ran = context.run_interrupted("for i in range(200): print('go'); display(i)\n'end'", "go", times=3)
