@@ -16,10 +16,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import reference
+import tomli
 from pages import ROOT, PageError, parts
 
 SETTINGS = ROOT / "docs" / "zensical.toml"
@@ -147,7 +147,7 @@ def main() -> int:
     for name, text in made.items():
         site.write(name, text)
 
-    settings = tomllib.loads(SETTINGS.read_text())
+    settings = tomli.loads(SETTINGS.read_text())
     project = settings["project"]
     project["nav"], listed = navigation(project["nav"])
     for name in listed:
