@@ -95,6 +95,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"unknown flag":              {flags: map[string]string{"colour": "red"}, field: "colour"},
 		"lifetime beyond the limit": {flags: map[string]string{"default_ttl": "48h"}, field: "default_ttl"},
 		"no lifetime":               {flags: map[string]string{"default_ttl": "0s"}, field: "default_ttl"},
+		"no time for a create":      {flags: map[string]string{"create_timeout": "4s"}, field: "create_timeout"},
 		"folder of another name":    {flags: map[string]string{"templates_dir": "/x/y"}, field: "templates_dir"},
 	} {
 		t.Run(name, func(t *testing.T) {

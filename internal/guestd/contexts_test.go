@@ -812,6 +812,34 @@ os.fork = hanging`,
 	}
 }
 
+// An interpreter that hangs in its imports is given up, too: one that takes the
+// place of one that died.
+func TestInterpreterThatHangsInItsImports(t *testing.T) {
+	s := start(t, func(c *guestd.Config) { c.StartTime = time.Second })
+	hang := filepath.Join(s.dir, "hang")
+	s.warm(func(r *guestapi.WarmRequest) {
+		r.Warmup = fmt.Sprintf("import os, time\nif os.path.exists(%q): time.sleep(1000)", hang)
+	})
+	s.context("default")
+	write(t, hang, "")
+	s.run("default", "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)")
+	e := s.fails("POST", "/contexts", api.CreateContextRequest{ID: "a"}, 409, api.CodeConflict)
+	if !strings.Contains(e.Message, "did not import what it has to within 2s") || e.Hint == "" {
+		t.Errorf("%+v", e)
+	}
+	if events, _ := s.run("default", "6 * 7"); events[1].Data["text/plain"] != "42" {
+		t.Errorf("the context that had an interpreter: %+v", events)
+	}
+	if err := os.Remove(hang); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "there is another one", func() bool {
+		resp := s.request("POST", "/contexts", api.CreateContextRequest{ID: "a"})
+		resp.Body.Close()
+		return resp.StatusCode/100 == 2
+	})
+}
+
 // A cell that is deaf to a client's interrupts runs on, the context says so, and
 // a restart ends it.
 func TestCellThatIsDeafToAClientsInterrupt(t *testing.T) {

@@ -206,21 +206,49 @@ func (m *Manager) liveZygote(ctx context.Context) (*zygote, error) {
 		m.mu.Unlock()
 	}
 	if err := z.waitWarm(ctx); err != nil {
+		if errors.As(err, new(errNotWarm)) {
+			z.stop()
+		}
 		return nil, err
 	}
 	return z, nil
 }
 
+// zygoteInTime is liveZygote for whoever waits for a context: one that does not
+// come through its imports is ended, and the next context gets another.
+func (m *Manager) zygoteInTime(ctx context.Context) (*zygote, error) {
+	limit := 2 * m.cfg.StartTime
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	expired, stop := expiry(limit)
+	defer stop()
+	go func() {
+		select {
+		case <-expired:
+			cancel(errNotWarm(limit))
+		case <-ctx.Done():
+		}
+	}()
+	return m.liveZygote(ctx)
+}
+
+// errNotWarm is the cause of giving up a zygote after so long.
+type errNotWarm time.Duration
+
+func (e errNotWarm) Error() string {
+	return fmt.Sprintf("it did not import what it has to within %s", time.Duration(e))
+}
+
 // forkZygote makes an interpreter, ahead of need or not. A zygote that ends
 // meanwhile is replaced.
 func (m *Manager) forkZygote(ctx context.Context, ahead bool) (*interp, error) {
-	z, err := m.liveZygote(ctx)
+	z, err := m.zygoteInTime(ctx)
 	if err != nil {
 		return nil, err
 	}
 	k, err := z.fork(ctx, ahead)
 	if errors.Is(err, errZygoteEnded) {
-		if z, err = m.liveZygote(ctx); err == nil {
+		if z, err = m.zygoteInTime(ctx); err == nil {
 			k, err = z.fork(ctx, ahead)
 		}
 	}

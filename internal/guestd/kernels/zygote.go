@@ -229,7 +229,7 @@ func (z *zygote) waitWarm(ctx context.Context) error {
 	case <-z.gone:
 		return fmt.Errorf("the interpreter ended before it was warm: %s", z.lastWords())
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
@@ -90,3 +91,17 @@ def test_every_public_name_is_there() -> None:
         assert getattr(pandastack, name) is not None
     with pytest.raises(AttributeError, match="AsyncNothing"):
         pandastack.AsyncNothing  # noqa: B018
+
+
+def test_what_a_sandbox_sends_is_data_and_never_code() -> None:
+    """Nothing in the SDK unpickles, evaluates or executes: what comes out of a sandbox is text and JSON."""
+    loaders = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Import):
+                assert not loaders & {alias.name.split(".")[0] for alias in node.names}, where
+            elif isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] not in loaders, where
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec", "compile", "__import__"}, where
