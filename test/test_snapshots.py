@@ -244,6 +244,9 @@ def draw():
 """
 DRAW_BESIDE = DRAW + """
 threading.Thread(target=draw, daemon=True).start()
+while len(drawn) < 100:
+    time.sleep(0.01)
+open("/workspace/draws", "w").close()
 for line in sys.stdin:
     print(json.dumps(list(drawn)), flush=True)
 """
@@ -257,19 +260,20 @@ def test_what_is_drawn_while_copies_are_made_is_never_drawn_twice(host: Daemon) 
     with make(host) as sb:
         sb.run_code(DRAW + "threading.Thread(target=draw, daemon=True).start()")
         sb.filesystem.write("/workspace/beside.py", DRAW_BESIDE)
-        sb.exec("mkfifo /workspace/ask; (python3 /workspace/beside.py < /workspace/ask > /workspace/told &) ; (exec sleep 3600 > /workspace/ask &)")
-        until(lambda: int(out(sb, "print(len(drawn))")) > 100, "it draws")
+        sb.exec("mkfifo /workspace/ask; (python3 /workspace/beside.py < /workspace/ask > /workspace/said &) ; (exec sleep 3600 > /workspace/ask &)")
+        until(lambda: int(out(sb, "print(len(drawn))")) > 100 and sb.filesystem.exists("/workspace/draws"), "both draw")
         copies = sb.fork(4)
         try:
             for where, code in (
-                ("a thread of the context", "print(json.dumps(list(drawn)))"),
-                ("a program", "open('/workspace/ask', 'w').write('now\\n')\nimport pathlib\ntold = pathlib.Path('/workspace/told')\n"
-                              "while not (text := told.read_text()).endswith('\\n'): time.sleep(0.01)\nprint(text)"),
+                ("a thread of the context", "with open('/workspace/told', 'w') as f: f.write(json.dumps(list(drawn)))"),
+                ("a program", "with open('/workspace/ask', 'w') as f: f.write('now\\n')\n"
+                              "while not open('/workspace/said').read().endswith('\\n'): time.sleep(0.01)\nos.rename('/workspace/said', '/workspace/told')"),
             ):
                 times: dict[str, set[int]] = {}
                 lived: list[set[int]] = []
                 for member in [sb, *copies]:
-                    rows = json.loads(out(member, code))
+                    out(member, code)
+                    rows = json.loads(member.filesystem.read("/workspace/told"))  # longer than what a cell may print
                     lived.append({row[0] for row in rows})
                     for at, *values in rows:
                         for value in values:
