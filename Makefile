@@ -136,7 +136,7 @@ test-ts: ts $(TS)/runtimes/node_modules/.done
 	cd $(TS) && npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done
 test-live:
 	@bash scripts/deps test
-	$(PYTEST) test --ignore=test/frameworks
+	$(PYTEST) test
 test-examples:
 	$(PYTEST) examples
 

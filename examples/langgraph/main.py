@@ -7,20 +7,18 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, List
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import HumanMessage
-from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pandastack import CodeContext, Sandbox
+from pandastack.integrations import Figure
+from pandastack.integrations.langchain import ShowFigures, python_tool
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -37,48 +35,14 @@ PROMPT = (
 )
 
 
-class ShowCharts(AgentMiddleware):
-    """Hands the charts of the last tool calls to the model. A tool message holds text only, so they follow as a user
-    message before the model is called again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drawn: List[str] = []  # PNG in base64, not shown yet
-        self.shown: List[str] = []
-
-    def before_model(self, state: Any, runtime: Any) -> Optional[Dict[str, Any]]:
-        charts, self.drawn = self.drawn, []
-        self.shown += charts
-        if not charts:
-            return None
-        parts: List[Any] = [{"type": "text", "text": "What you have just drawn:"}]
-        parts += [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}} for png in charts]
-        return {"messages": [HumanMessage(content=parts)]}
-
-
-def make_tool(session: CodeContext, charts: ShowCharts) -> Any:
-    """The tool: a cell in one interpreter that lives as long as the agent."""
-
-    @tool
-    def run_python(code: str) -> str:
-        """Run Python in a session that keeps its state. Returns what is printed, the last expression's value, or the
-        traceback. Charts need no savefig; you see them after the call."""
-        ex = session.run_code(code, timeout_seconds=60)
-        charts.drawn += [result.png for result in ex.results if result.png]
-        if ex.error:
-            return f"{ex.stdout}\n{ex.error}"
-        return "\n".join(filter(None, [ex.stdout.rstrip(), ex.text])) or "(done, nothing printed)"
-
-    return run_python
-
-
-def make_agent(model: Any, session: CodeContext, charts: ShowCharts) -> Any:
-    """The graph. With its memory, a later message of the same thread goes on where the last one ended."""
+def make_agent(model: Any, session: CodeContext, charts: List[Figure]) -> Any:
+    """The graph; it adds what is drawn to `charts`. With its memory, a later message of the same thread goes on where the
+    last one ended."""
     return create_agent(
         model=model,
-        tools=[make_tool(session, charts)],
+        tools=[python_tool(session, on_figure=charts.append)],
         system_prompt=PROMPT,
-        middleware=[charts],
+        middleware=[ShowFigures()],
         checkpointer=InMemorySaver(),
     )
 
@@ -107,15 +71,13 @@ def main() -> None:
             model = ChatOpenAI(model=options.model)
         sandbox = stack.enter_context(Sandbox.create(template="code-interpreter", ttl_seconds=3600))
         session = stack.enter_context(sandbox.create_code_context())
-        charts = ShowCharts()
+        charts: List[Figure] = []
         agent = make_agent(model, session, charts)
         for task in options.task:
             print(f"? {task}\n= {ask(agent, task)}\n", flush=True)
         options.out.mkdir(parents=True, exist_ok=True)
-        for number, png in enumerate(charts.shown, 1):
-            path = options.out.resolve() / ("chart.png" if number == 1 else f"chart-{number}.png")
-            path.write_bytes(base64.b64decode(png))
-            print(f"The chart is at {path}")
+        for number, chart in enumerate(charts, 1):
+            print("The chart is at", chart.save(options.out.resolve() / ("chart" if number == 1 else f"chart-{number}")))
 
 
 if __name__ == "__main__":

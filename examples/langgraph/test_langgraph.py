@@ -10,6 +10,7 @@ from typing import Any
 
 from langchain_openai import ChatOpenAI
 from pandastack import Sandbox
+from pandastack.integrations import Figure
 from scripted_model import Script, ScriptedModel
 from scripted_model.picture import decode_png
 
@@ -44,12 +45,12 @@ def test_the_program_answers_follows_up_and_leaves_the_chart(run: Any, tmp_path:
 
 def test_the_model_sees_the_chart_and_the_traceback() -> None:
     with ScriptedModel(Script.load(HERE / "script.json")) as served, Sandbox.create("code-interpreter") as sandbox:
-        charts = example.ShowCharts()
+        charts: "list[Figure]" = []
         model = ChatOpenAI(model="scripted", base_url=served.base_url, api_key="scripted", use_responses_api=False)
         agent = example.make_agent(model, sandbox.create_code_context(), charts)
         example.ask(agent, example.TASK)
         assert example.ask(agent, "Now fail, please.") == "Dividing by zero does not work."
-        assert len(charts.shown) == 1 and charts.drawn == []
+        assert [decode_png(chart.data).has_colours(3) for chart in charts] == [True]
     assert served.refused == []
     last = served.requests[2]["messages"][-1]
     assert last["role"] == "user" and last["content"][1]["type"] == "image_url"

@@ -20,8 +20,10 @@ sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "test")]
 from daemon import Daemon  # noqa: E402
 
 # Frameworks tell their makers what they do, unless they are told not to.
-QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false", "OTEL_SDK_DISABLED": "true", "ANONYMIZED_TELEMETRY": "false",
-         "LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+QUIET = {
+    "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false", "OTEL_SDK_DISABLED": "true",
+    "ANONYMIZED_TELEMETRY": "false", "LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1",
+}
 
 
 # Their wishes do not go together, so there are two environments, named for what they quarrel about.
@@ -29,10 +31,10 @@ EXAMPLES = {
     "openai-3": ["langchain", "openai", "openai_agents", "pydantic_ai", "smolagents", "autogen"],
     "openai-2": ["crewai", "llamaindex"],
 }
-if Path(sys.prefix).name not in EXAMPLES:
-    raise pytest.UsageError("these tests have environments of their own: make test-frameworks")
-HERE = EXAMPLES[Path(sys.prefix).name]
+HERE = EXAMPLES.get(Path(sys.prefix).name, [])  # none elsewhere: make test-frameworks runs these
 collect_ignore = [f"test_{name}.py" for names in EXAMPLES.values() for name in names if name not in HERE]
+if not HERE:
+    collect_ignore.append("test_examples.py")
 
 
 class Outside(BaseHTTPRequestHandler):
@@ -54,8 +56,9 @@ def outside() -> Iterator[list[str]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Outside)
     Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     proxy = f"http://127.0.0.1:{server.server_port}"
-    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-    os.environ.update({**QUIET, **{n: proxy for n in names}, **{n.lower(): proxy for n in names}, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"})
+    os.environ.update(QUIET)
+    for name, value in {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy, "NO_PROXY": "127.0.0.1"}.items():
+        os.environ[name] = os.environ[name.lower()] = value
     yield Outside.tried
     server.shutdown()
 
@@ -89,7 +92,8 @@ def example(tmp_path: Path) -> Any:
 
     def run(name: str, base_url: str) -> str:
         env = {**os.environ, "OPENAI_BASE_URL": base_url, "OPENAI_API_BASE": base_url}
-        done = subprocess.run([sys.executable, ROOT / "examples" / "frameworks" / name], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        program = [sys.executable, ROOT / "examples" / "frameworks" / name]
+        done = subprocess.run(program, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
         return done.stdout
 

@@ -68,7 +68,8 @@ def test_figures_are_shown_once(shared: pandastack.Sandbox, way: str) -> None:
     ]}])
     with ScriptedModel(script) as model:
         llm = ChatOpenAI(model="gpt-4o", base_url=model.base_url, api_key="scripted")
-        agent = create_agent(llm, tools=[python_tool(shared.create_code_context())], middleware=[ShowFigures()], checkpointer=InMemorySaver())
+        tool = python_tool(shared.create_code_context())
+        agent = create_agent(llm, tools=[tool], middleware=[ShowFigures()], checkpointer=InMemorySaver())
         config: RunnableConfig = {"configurable": {"thread_id": "1"}}
         asked = {"messages": [{"role": "user", "content": "draw it"}]}
         state = agent.invoke(asked, config) if way == "sync" else asyncio.run(agent.ainvoke(asked, config))

@@ -17,7 +17,11 @@ DRAW = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9]); plt.show()"
 def test_it_keeps_figures_from_the_model_unless_it_is_told(shared: pandastack.Sandbox) -> None:
     calls = [{"name": "run_python", "arguments": {"code": DRAW}}]
     bad = [{"name": "run_python", "arguments": {"source": DRAW}}]
-    script = Script([{"start": "draw it", "turns": [{"call": bad}, {"expect": {"tool": "code"}, "call": calls}, {"expect": {"tool": "figure 1"}, "say": "Drawn."}]}])
+    script = Script([{"start": "draw it", "turns": [
+        {"call": bad},
+        {"expect": {"tool": "code"}, "call": calls},
+        {"expect": {"tool": "figure 1"}, "say": "Drawn."},
+    ]}])
     with ScriptedModel(script) as model:
         llm = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=model.base_url, api_key="scripted"))
         run = Agent(llm, tools=[python_tool(shared.create_code_context())]).run_sync("draw it")

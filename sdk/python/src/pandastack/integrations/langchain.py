@@ -55,7 +55,7 @@ def python_tool(
         func=None if interpreter.is_async else run,
         coroutine=arun,
         name=name,
-        description=description or describe(shown=False),
+        description=description or describe(shown=None),  # ShowFigures may show them
         args_schema=_Cell,
         response_format="content_and_artifact",
         handle_validation_error=lambda error: f"[error]\nThe arguments don't fit: {error}",

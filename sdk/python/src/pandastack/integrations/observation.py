@@ -41,13 +41,14 @@ _PICTURES = ("image/png", "image/jpeg", "image/svg+xml")
 _WORDS = ("text/plain", "text/markdown", "text/latex", "application/json")
 
 
-def describe(shown: bool) -> str:
-    """The description of the tool that runs cells. `shown`: the model is shown the figures, too."""
-    figures = "you are shown them" if shown else "the user sees them, you do not"
+def describe(shown: Optional[bool]) -> str:
+    """The description of the tool that runs cells. `shown`: whether the model is shown the figures, too; None when the
+    tool does not know."""
+    figures = "" if shown is None else ", you are shown them" if shown else ", the user sees them, you do not"
     return (
         "Runs Python in a sandbox and returns what it prints, the value of the last expression, or the traceback. "
         "Variables, imports and files stay from call to call. Draw with matplotlib, without savefig, and end with "
-        f"plt.show(): figures are captured, {figures}."
+        f"plt.show(): figures are captured{figures}."
     )
 
 
