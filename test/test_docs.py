@@ -7,10 +7,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -124,6 +126,8 @@ class World:
 @pytest.fixture(scope="module")
 def world(found: dict[str, list[Block]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("docs")
+    snippets.build_typescript({page: some for page, all in found.items() if (some := [b for b in all if b.language == "ts" and runs(b)])}, folder)
+    snippets.build_go({page: some for page, all in found.items() if (some := [b for b in all if b.language == "go" and runs(b)])}, folder)
     # Hosts of the pages, on addresses of loopback that nobody else listens on.
     shop, notes = (f"127.83.{os.getpid() >> 8 & 255}.{os.getpid() & 255}", f"127.84.{os.getpid() >> 8 & 255}.{os.getpid() & 255}")
     with ExitStack() as stack:
@@ -152,13 +156,23 @@ def world(found: dict[str, list[Block]], tmp_path_factory: pytest.TempPathFactor
         with pytest.MonkeyPatch.context() as env:
             env.setenv("SSL_CERT_FILE", str(certificate))
             daemon.start()
+        listens(notes, program)
         env = {**daemon.env, "PATH": f"{BIN.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}", "OPENAI_BASE_URL": programs_model.base_url, "OPENAI_API_KEY": "scripted"}
-        snippets.build_typescript({page: some for page, all in found.items() if (some := [b for b in all if b.language == "ts" and runs(b)])}, folder)
-        snippets.build_go({page: some for page, all in found.items() if (some := [b for b in all if b.language == "go" and runs(b)])}, folder)
         yield World(daemon, env, folder)
         code, tail = daemon.stop(), daemon.tail()
         daemon.remove()
         assert code == 0, f"the daemon did not end cleanly:\n{tail}"
+
+
+def listens(address: str, program: subprocess.Popen[bytes]) -> None:
+    """Waits until a program that has been started does."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection((address, 443), timeout=5).close()
+        except ConnectionRefusedError:
+            assert program.poll() is None and time.monotonic() < deadline, f"nothing listens on {address}"
+            time.sleep(0.05)
 
 
 def runs(block: Block) -> bool:
