@@ -48,6 +48,9 @@ type Config struct {
 	Reaper         *child.Reaper
 	// Memory reads what the sandbox uses, for the watchdog.
 	Memory func() (used, total int64, err error)
+	// Tasks counts the processes and threads of the sandbox, which take memory
+	// that Memory does not show.
+	Tasks func() int
 	// Protocol is the newest version to speak; 0: the newest there is. With an
 	// older one the agent is as that of the release before, for tests of upgrades.
 	Protocol int
@@ -72,6 +75,7 @@ func Defaults(log *slog.Logger, console *Console, reaper *child.Reaper) Config {
 		Log:            log,
 		Reaper:         reaper,
 		Memory:         meminfo,
+		Tasks:          tasks,
 		LimitProcesses: true,
 	}
 }
@@ -124,7 +128,7 @@ func New(cfg Config) (*Agent, error) {
 		Interrupted: a.calls.interrupted,
 	})
 	a.calls.kernels = a.kernels
-	a.watchdog = newWatchdog(cfg.Log, cfg.Memory, a.victims, a.busy)
+	a.watchdog = newWatchdog(cfg.Log, cfg.Memory, cfg.Tasks, a.victims, a.busy)
 	return a, nil
 }
 

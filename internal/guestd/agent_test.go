@@ -150,6 +150,7 @@ func start(t *testing.T, change ...func(*guestd.Config)) *sandbox {
 		Log:            slog.New(slog.DiscardHandler),
 		Reaper:         reaper,
 		Memory:         func() (int64, int64, error) { return 0, 1 << 40, nil },
+		Tasks:          func() int { return 20 }, // the host's own would be counted
 	}
 	for _, f := range change {
 		f(&cfg)

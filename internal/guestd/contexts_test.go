@@ -747,7 +747,7 @@ func TestNoContextIsMadeWithoutMemoryForIt(t *testing.T) {
 	s := start(t, func(c *guestd.Config) { c.Memory = used.read })
 	s.warm()
 	s.do("POST", "/assign", guestapi.AssignRequest{SandboxID: "sb", Generation: 1, MemoryMB: 2048}, nil)
-	used.set(1750 << 20)
+	used.set(1800 << 20)
 	s.context("first") // a sandbox without any is of no use
 	e := s.fails("POST", "/contexts", api.CreateContextRequest{ID: "second"}, 409, api.CodeConflict)
 	if !strings.Contains(e.Message, "memory") || e.Hint == "" {

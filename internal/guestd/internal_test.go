@@ -72,16 +72,18 @@ func TestParseMeminfo(t *testing.T) {
 	}
 }
 
+// twenty tasks are in these sandboxes.
+func twenty() int { return 20 }
+
 func TestWatchdogLooksMoreOftenTheLessIsLeft(t *testing.T) {
 	var used int64
 	busy := true
-	w := newWatchdog(nil, func() (int64, int64, error) { return used, 0, nil },
+	w := newWatchdog(nil, func() (int64, int64, error) { return used, 0, nil }, twenty,
 		func() []victim { return []victim{{name: "x", pid: 1 << 30}} }, func() bool { return busy })
 	if w.check() != 0 {
 		t.Error("it looks without a limit")
 	}
 	w.limit.Store(1 << 30)
-	w.tasks = func() int { return 20 }
 	far := w.check()
 	used = 850 << 20
 	near := w.check()
@@ -102,12 +104,11 @@ func TestWatchdogEndsNoSecondVictimForTheSameNeed(t *testing.T) {
 			return 100 << 20, 0, nil
 		}
 		return 1000 << 20, 0, nil
-	}, func() []victim {
+	}, twenty, func() []victim {
 		return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++ }}, {name: "b", pid: 1<<30 + 1, kill: func() { kills++ }}}
 	},
 		func() bool { return true })
 	w.limit.Store(1 << 30)
-	w.tasks = func() int { return 20 }
 	for range 10 {
 		w.check()
 	}
@@ -128,11 +129,10 @@ func TestWatchdogWaitsAsLongAsMemoryComesFree(t *testing.T) {
 			}
 			freed := int64(900<<20) * int64(time.Since(killed)) / int64(slowly)
 			return 1700<<20 - min(freed, 900<<20), 0, nil // more than half of it has to be free until there is room
-		}, func() []victim {
+		}, twenty, func() []victim {
 			return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++; killed = time.Now() }}, {name: "b", pid: 1<<30 + 1, kill: func() { kills++ }}}
 		}, func() bool { return true })
 		w.limit.Store(1 << 30)
-		w.tasks = func() int { return 20 }
 		w.check()
 		w.check()
 		if kills != 1 {
@@ -157,8 +157,7 @@ func TestWatchdogSparesWhoComesWhileMemoryComesFree(t *testing.T) {
 			}
 			freed := (11 << 20) * int64(1+time.Since(at)/(500*time.Millisecond)) // eleven at once, and as much again every half second
 			return most + 10<<20 - min(freed, 500<<20) + taken, 0, nil
-		}, func() []victim { return list }, func() bool { return true })
-		w.tasks = func() int { return 20 }
+		}, twenty, func() []victim { return list }, func() bool { return true })
 		w.limit.Store(limit)
 		kill := func(v *victim) { v.kill = func() { killed, at, list = append(killed, v.name), time.Now(), nil } }
 		kill(&list[0])
@@ -186,9 +185,8 @@ func TestRoomWaitsForWhatComesFree(t *testing.T) {
 		began, free := time.Now(), int64(0)
 		w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
 			return 1000<<20 - free*int64(time.Since(began)/(10*time.Millisecond)), 0, nil
-		}, nil, nil)
+		}, twenty, nil, nil)
 		w.limit.Store(1 << 30)
-		w.tasks = func() int { return 20 }
 		if w.room(contextRoom) || time.Since(began) > 2*freePatience {
 			t.Errorf("no: it took %v", time.Since(began))
 		}
@@ -213,7 +211,7 @@ func TestArgumentThatIsTooLongForGVisor(t *testing.T) {
 func TestWatchdogActsInTimeOnForksOfAnInterpreter(t *testing.T) {
 	kills := 0
 	used := int64(1780 << 20)
-	w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) { return used, 0, nil },
+	w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) { return used, 0, nil }, twenty,
 		func() []victim {
 			return []victim{{name: "a", pid: 1 << 30, kill: func() { kills++; used = 160 << 20 }}}
 		}, func() bool { return true })

@@ -61,7 +61,7 @@ type watchdog struct {
 	memory  func() (used, total int64, err error)
 	victims func() []victim
 	busy    func() bool
-	tasks   func() int   // processes and threads
+	tasks   func() int   // see Config.Tasks
 	limit   atomic.Int64 // 0: none
 	hits    atomic.Int64 // how often the largest was ended, or somebody refused
 	left    int64        // at the last look
@@ -91,7 +91,7 @@ func (e *ebb) goesOn(used int64) bool {
 	return now.Before(e.end)
 }
 
-func newWatchdog(log *slog.Logger, memory func() (int64, int64, error), victims func() []victim, busy func() bool) *watchdog {
+func newWatchdog(log *slog.Logger, memory func() (int64, int64, error), tasks func() int, victims func() []victim, busy func() bool) *watchdog {
 	return &watchdog{log: log, memory: memory, victims: victims, busy: busy, tasks: tasks, woken: make(chan struct{}, 1)}
 }
 
