@@ -316,3 +316,48 @@ func TestCodeThatIsTooLongIsNotCut(t *testing.T) {
 		}
 	}
 }
+
+// A run needs those that it goes on from, so they are kept as long as it is, and go with it.
+func TestRunsThatOthersGoOnFromAreKept(t *testing.T) {
+	d := newDesk(slices.Repeat([]scripted.Turn{{Say: "FINAL ANSWER: 1"}}, 4)...)
+	d.loads([]string{"sales.csv"}, sales)
+	s := d.service(t, t.TempDir())
+	first, _ := follow(t, s, api.AgentRequest{Task: "a", SandboxID: "sb-9", Data: []string{"sales.csv"}})
+	second, _ := follow(t, s, api.AgentRequest{Task: "b", Follows: first.ID})
+	s.work.Wait()
+	if err := s.Delete(t.Context(), owner, first.ID); !errors.Is(err, fault.Conflict) {
+		t.Errorf("the run that another goes on from was deleted: %v", err)
+	}
+	s.cfg.MostKept = 1
+	if err := s.forgetOld(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Notebook(t.Context(), owner, second.ID); err != nil {
+		t.Errorf("the notebook of the newest: %v", err)
+	}
+	alone, _ := follow(t, s, api.AgentRequest{Task: "c"})
+	s.work.Wait()
+	for _, id := range []string{first.ID, second.ID} {
+		if _, err := s.Get(t.Context(), owner, id); !errors.Is(err, fault.NotFound) {
+			t.Errorf("an older one is kept: %v", err)
+		}
+	}
+	if _, err := s.Get(t.Context(), owner, alone.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever opens a notebook loads nothing because of what a file is called or says.
+func TestWordsOfFilesAreNoMarkdownInNotebooks(t *testing.T) {
+	words := loadedWords(&api.AgentLoaded{Tables: []api.AgentTable{{
+		Name: "t", File: "![x](http:__evil)<img src=x>.csv", Notes: []string{"1 line above the table left out: ![x](http://evil/p.png) `<b>` _a_ [l](x)\n# big"},
+	}}})
+	for _, bad := range []string{"![", "](", "<", "`", "\n#", "://"} {
+		if i := strings.Index(strings.NewReplacer(`\\`, "", `\!`, "", `\[`, "", `\]`, "", `\(`, "", `\<`, "", "\\`", "", `\#`, "").Replace(words), bad); i >= 0 {
+			t.Errorf("%q is Markdown in:\n%s", bad, words)
+		}
+	}
+	if got := fencedWords("x = \"```\""); !strings.HasPrefix(got, "````python\n") || !strings.HasSuffix(got, "\n````") {
+		t.Errorf("a fence within: %s", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/pandastack/pandastack/api"
 )
@@ -95,7 +96,7 @@ func (s *Service) Notebook(_ context.Context, owner, id string) ([]byte, error) 
 				delete(said, c.turn)
 			}
 			if c.outcome.End != string(api.EndOK) && c.outcome.End != string(api.EndError) {
-				words(fmt.Sprintf("*This cell did not come to its end (%s), so it is no cell here:*\n\n```python\n%s\n```", strings.ReplaceAll(c.outcome.End, "_", " "), c.cell.Code))
+				words(fmt.Sprintf("*This cell did not come to its end (%s), so it is no cell here:*\n\n%s", strings.ReplaceAll(c.outcome.End, "_", " "), fencedWords(c.cell.Code)))
 				continue
 			}
 			out, err := s.notebookOutputs(f.run.ID, c)
@@ -127,12 +128,34 @@ func loadedWords(loaded *api.AgentLoaded) string {
 	var b strings.Builder
 	b.WriteString("## The data\n\nThis notebook runs beside its files.\n")
 	for _, t := range loaded.Tables {
-		fmt.Fprintf(&b, "\n- `%s` is made of `%s`: %d rows, %d columns\n", t.Name, path.Base(t.File), t.Rows, len(t.Columns))
+		fmt.Fprintf(&b, "\n- %s is made of %s: %d rows, %d columns\n", asWritten(t.Name), asWritten(path.Base(t.File)), t.Rows, len(t.Columns))
 		for _, n := range t.Notes {
-			fmt.Fprintf(&b, "    - %s\n", n)
+			fmt.Fprintf(&b, "    - %s\n", asWritten(n))
 		}
 	}
 	return b.String()
+}
+
+// asWritten is Markdown that shows a text as it is: what a file is called and says
+// may be made by somebody who wants a picture loaded by whoever opens the notebook.
+func asWritten(text string) string {
+	var b strings.Builder
+	for _, r := range strings.Join(strings.Fields(text), " ") {
+		if r < 0x80 && (unicode.IsPunct(r) || unicode.IsSymbol(r)) && !strings.ContainsRune(",;:'\"/%=?", r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ReplaceAll(b.String(), "://", ":\\//")
+}
+
+// fencedWords is code as Markdown, whatever fences are in it.
+func fencedWords(code string) string {
+	fence := "```"
+	for strings.Contains(code, fence) {
+		fence += "`"
+	}
+	return fence + "python\n" + code + "\n" + fence
 }
 
 // saidIn are the model's words before the code of each turn.

@@ -112,7 +112,8 @@ type Service struct {
 // live is a run that is worked on.
 type live struct {
 	owner   string
-	follows string // the run that it goes on from
+	follows string   // the run that it goes on from
+	needs   []string // runs that it reads: that one, and what it replays or forks
 	hub     *hub
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
@@ -297,7 +298,8 @@ func (s *Service) check(ctx context.Context, owner string, req *api.AgentRequest
 // goes on has its place.
 func (s *Service) begin(r *runner, goesOn bool) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	l := &live{owner: r.state.run.Workspace, follows: r.state.run.Follows, hub: r.hub, cancel: cancel, done: make(chan struct{})}
+	run := r.state.run
+	l := &live{owner: run.Workspace, follows: run.Follows, needs: []string{run.Follows, run.ReplayOf, run.ForkOf}, hub: r.hub, cancel: cancel, done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, held := 0, int64(0)
@@ -341,7 +343,7 @@ func (s *Service) begin(r *runner, goesOn bool) error {
 		s.mu.Unlock()
 		r.hub.end()
 		if run := r.state.run; run.EndedAt != nil {
-			s.keep(run.ID, run.Workspace, *run.EndedAt)
+			s.keep(run)
 		}
 	}()
 	return nil
@@ -358,7 +360,7 @@ func (s *Service) Resume() error {
 			continue
 		}
 		if last := entries[len(entries)-1]; last.Type == api.AgentEventEnded {
-			p := formerRun{id, entries[0].Run.Workspace, last.Time, folderSize(s.dir(id))}
+			p := formerRun{id, entries[0].Run.Workspace, entries[0].Run.Follows, last.Time, folderSize(s.dir(id))}
 			s.mu.Lock()
 			s.former[id], s.owners[id] = p, p.owner
 			s.mu.Unlock()
@@ -543,9 +545,15 @@ func (s *Service) Delete(_ context.Context, owner, id string) error {
 		return fault.New(api.CodeConflict, "the run %s has not ended", id).WithHint("cancel it first")
 	}
 	s.mu.Lock()
-	delete(s.former, id)
-	delete(s.owners, id)
+	needing := s.needing(id)
+	if needing == "" {
+		delete(s.former, id)
+		delete(s.owners, id)
+	}
 	s.mu.Unlock()
+	if needing != "" {
+		return fault.New(api.CodeConflict, "the run %s needs what is known of %s", needing, id).WithHint("delete that first")
+	}
 	return os.RemoveAll(s.dir(id))
 }
 
