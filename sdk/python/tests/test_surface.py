@@ -100,7 +100,9 @@ def test_what_a_sandbox_sends_is_data_and_never_code() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Import):
-                assert not loaders & {alias.name.split(".")[0] for alias in node.names}, where
+                assert all(alias.asname is None for alias in node.names if alias.name.split(".")[0] in loaders), where
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in loaders:
+                assert node.attr == "dumps", where  # what goes in may be pickled
             elif isinstance(node, ast.ImportFrom):
                 assert (node.module or "").split(".")[0] not in loaders, where
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
