@@ -196,7 +196,7 @@ def replayed(daemon: Daemon, run: Run, cells: int) -> None:
 
 def test_the_script_of_the_documentation(daemon, tmp_path):
     """What docs/codeact.md says to try first, and the same again."""
-    script = re.search(r"cat > script\.json <<'END'\n(.*?)\n    END\n", DOCUMENT.read_text(), re.DOTALL)[1]
+    script = re.search(r"cat > script\.json <<'END'\n(.*?)\nEND\n", DOCUMENT.read_text(), re.DOTALL)[1]
     run = agent(daemon, tmp_path, json.loads(script)["conversations"][0]["turns"], task="Add the numbers up to 100")
     answered(run, "5050")
     replayed(daemon, run, 1)
