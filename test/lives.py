@@ -543,8 +543,8 @@ class User:
             carried = any(o.kind == "hibernate" and o.carry for o in ops)
             if len(ops) == 1 and there and box.status in LEAVES.get(op.kind, STAYS) or not (held or carried or not there or len(ops) == 1):
                 raise Failure(f"{what} among {sorted(kinds)} was refused: {e}") from e
-            # A cell that runs when its sandbox is held or put to sleep goes on later.
-            op.outcome = "unknown" if not there or op.kind == "cell" and (held or carried) and len(ops) > 1 else "refused"
+            # A cell or a command that runs when its sandbox is held or put to sleep goes on later.
+            op.outcome = "unknown" if not there or op.kind in ("cell", "exec") and (held or carried) and len(ops) > 1 else "refused"
         else:
             raise Failure(f"{what} among {sorted(kinds)}: {type(e).__name__} {getattr(e, 'status_code', None)}: {e}") from e
 
