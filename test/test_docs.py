@@ -148,6 +148,7 @@ def world(found: dict[str, list[Block]], tmp_path_factory: pytest.TempPathFactor
         assert model.stdout
         base_url = model.stdout.readline().strip()
         scripts = [json.loads(file.read_text())["conversations"] for file in sorted((ROOT / "examples").glob("*/script.json")) if file.parent.name != "analyst"]
+        scripts.append(json.loads((HERE / "docs_programs.json").read_text())["conversations"])
         programs_model = stack.enter_context(ScriptedModel(Script([talk for script in scripts for talk in script])))
 
         declared = {"mcp": {"warehouse": {"command": [sys.executable, str(HERE / "mcp_server.py"), "stdio"]}}}

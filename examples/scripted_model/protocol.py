@@ -43,7 +43,7 @@ def check(request: Any) -> None:
     if waiting:
         raise ProtocolError(f"these tool calls had no answer: {waiting}")
     for index, tool in enumerate(request.get("tools") or []):
-        _check_tool(f"tools[{index}]", tool)
+        check_tool(f"tools[{index}]", tool)
 
 
 def _check_content(where: str, role: str, message: Dict[str, Any]) -> None:
@@ -76,7 +76,8 @@ def _check_call(where: str, call: Dict[str, Any]) -> str:
     return str(call["id"])
 
 
-def _check_tool(where: str, tool: Dict[str, Any]) -> None:
+def check_tool(where: str, tool: Dict[str, Any]) -> None:
+    """Raises ProtocolError for a tool that is not described as it must be."""
     function = tool.get("function") or {}
     if tool.get("type") != "function" or not function.get("name"):
         raise ProtocolError(f"{where} must be a function with a name")

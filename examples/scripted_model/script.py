@@ -17,11 +17,13 @@ many as there are assistant messages behind that. A turn may demand something of
 
 - ``tool``: a regular expression that the last tool message must match;
 - ``user``: one that the last user message must match, for agents that hand back what they saw in one;
-- ``image``: true for a PNG in the last user message, which must be a real picture of more than one colour;
+- ``image``: true for a PNG in the last message (the user's, or over the Responses API a tool's), which must be a real
+  picture of more than one colour;
 - ``tools``: names that must be on offer.
 
 It may take values out of the tool and user messages behind the start (`read`: name to regular expression with one
-group, the last match counts) for use as ``{name}`` in `say` and in the strings of `arguments`.
+group, the last match counts) for use as ``{name}`` in `say` and in the strings of `arguments`. Arguments that are one
+string are the input of a custom tool, which the Responses API alone has.
 """
 
 from __future__ import annotations
@@ -89,9 +91,9 @@ class Script:
             if role in expect and (not shown or not re.search(expect[role], shown[-1])):
                 raise ScriptError(f"{where} expects a {role} message like {expect[role]!r}, not {shown[-1:]}")
         if expect.get("image"):
-            pictures = images_of(since[-1]) if since and since[-1]["role"] == "user" else []
+            pictures = images_of(since[-1]) if since and since[-1]["role"] in ("user", "tool") else []
             if not pictures:
-                raise ScriptError(f"{where} expects a picture in the last user message")
+                raise ScriptError(f"{where} expects a picture in the last message")
             for url in pictures:
                 if not png_from_data_url(url).has_colours(2):
                     raise ScriptError(f"{where} was shown an empty picture")

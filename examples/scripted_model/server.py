@@ -8,8 +8,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, List
 
-from . import protocol
+from . import protocol, responses
 from .script import Script, ScriptError
+
+COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 class ScriptedModel:
@@ -17,7 +19,8 @@ class ScriptedModel:
 
     Attributes:
         base_url: what clients take as their base URL, ending in ``/v1``.
-        requests: the bodies of all requests so far, in order.
+        requests: the bodies of all requests so far, in order; those of the Responses API as they would be for chat
+            completions.
         refused: why requests were refused, in order; empty when all went as the script has it.
     """
 
@@ -46,11 +49,14 @@ class ScriptedModel:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def answer(self, body: bytes) -> "tuple[Dict[str, Any], Any]":
+    def answer(self, path: str, body: bytes) -> "tuple[Dict[str, Any], Any]":
         """The request and the reply to it. Raises ScriptError, ProtocolError or ValueError."""
         try:
             request = json.loads(body)
-            protocol.check(request)
+            if path == RESPONSES:
+                request = responses.as_chat(request)
+            else:
+                protocol.check(request)
             self.requests.append(request)
             return request, self._script.reply(request)
         except (ScriptError, protocol.ProtocolError, ValueError) as error:
@@ -82,18 +88,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path != "/v1/chat/completions":
+        if self.path not in (COMPLETIONS, RESPONSES):
             return self._refuse(404, f"no route POST {self.path}")
         if not self.headers.get("Authorization", "").startswith("Bearer "):
             return self._refuse(401, "you didn't provide an API key")
         try:
-            request, reply = self.scripted.answer(body)
+            request, reply = self.scripted.answer(self.path, body)
         except (ScriptError, protocol.ProtocolError, ValueError) as error:
             return self._refuse(400, str(error))
         if request.get("stream"):
             self._stream(request, reply)
         else:
-            self._send(200, protocol.whole(request, reply))
+            written = responses if self.path == RESPONSES else protocol
+            self._send(200, written.whole(request, reply))
 
     def _send(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()

@@ -154,3 +154,63 @@ def test_pictures_are_decoded_as_the_real_library_does() -> None:
     theirs = image.open(io.BytesIO(png())).convert("RGB").tobytes()
     assert b"".join(ours.rows()) == theirs
     assert png_from_data_url(data_url(png())).has_colours(3)
+
+
+FUNCTION = {"type": "function", "name": "add", "strict": False, "parameters": {"type": "object", "properties": {}}}
+PATCH = {"type": "custom", "name": "patch"}
+
+
+def respond(client: Any, items: Any, **more: Any) -> Any:
+    return client.responses.create(model="scripted", input=items, tools=[FUNCTION, PATCH], **more)
+
+
+def answers(response: Any, output: Any) -> List[Any]:
+    calls = [item for item in response.output if item.type.endswith("_call")]
+    return [*response.output, *({"type": f"{call.type}_output", "call_id": call.call_id, "output": output} for call in calls)]
+
+
+def test_the_responses_api_has_the_same_conversation(model: ScriptedModel, client: Any) -> None:
+    items: List[Any] = [{"role": "user", "content": "Which was the BEST month?"}]
+    response = respond(client, items, instructions="Be short.")
+    assert response.output_text == "Let me look. ü🎉" and [item.type for item in response.output] == ["message"] + ["function_call"] * 2
+    shown_parts = [{"type": "input_text", "text": "peak month: 2025-06 ü"}, {"type": "input_image", "image_url": data_url(png())}]
+    items += answers(response, shown_parts)
+    answer = respond(client, items)
+    assert answer.output_text == "It was 2025-06." and answer.usage.total_tokens > 0
+    assert model.refused == []
+    assert [message["role"] for message in model.requests[-1]["messages"]] == ["user", "assistant", "tool", "tool"]
+    assert model.requests[0]["messages"][0] == {"role": "system", "content": "Be short."}
+
+
+def test_custom_tools_take_words() -> None:
+    script = Script([{"start": "mend", "turns": [
+        {"expect": {"tools": ["patch", "add"]}, "call": [{"name": "patch", "arguments": "*** line\n"}]},
+        {"expect": {"tool": "patched"}, "say": "Done."},
+    ]}])
+    with ScriptedModel(script) as served:
+        client = openai.OpenAI(base_url=served.base_url, api_key="any", max_retries=0)
+        response = respond(client, "mend it")
+        assert [(item.type, item.name, item.input) for item in response.output] == [("custom_tool_call", "patch", "*** line\n")]
+        items = [{"role": "user", "content": "mend it"}, *answers(response, "patched")]
+        assert respond(client, items).output_text == "Done."
+
+
+def test_what_the_responses_api_would_refuse(client: Any) -> None:
+    items: List[Any] = [{"role": "user", "content": "best month"}]
+    given = answers(respond(client, items), "peak month: 1")
+    for bad, words in (
+        ([], "at least one item"),
+        (items + given[:-1], "No tool output found"),
+        (items + given + given[-1:], "No tool call found"),
+        ([{"role": "tool", "content": "best month"}], "none of ours"),
+        ([{"role": "user", "content": [{"type": "output_text", "text": "best month"}]}], "can't hold"),
+        ([{"type": "web_search_call"}], "none that the scripted model knows"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=words):
+            respond(client, bad)
+    for more in ({"stream": True}, {"previous_response_id": "resp_1"}):
+        with pytest.raises(openai.BadRequestError, match="no such thing"):
+            respond(client, items, **more)
+    strict = {**FUNCTION, "strict": True, "parameters": {"properties": {"a": {}}}}
+    with pytest.raises(openai.BadRequestError, match="strict"):
+        client.responses.create(model="scripted", input=items, tools=[strict])
