@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 import pytest
 import websocket
-from daemon import Daemon, free_port
+from daemon import ROOT, Daemon, free_port
 from pandastack import Sandbox
 from test_processes import eventually
 
@@ -312,6 +312,30 @@ def test_of_two_connections_of_a_session_the_newer_hears_all(daemon: Daemon, san
     asyncio.run(work())
 
 
+def test_a_restart_that_was_asked_for_is_no_death(daemon: Daemon, sandbox: Sandbox) -> None:
+    """Front ends tell people that a kernel died when they hear "restarting"."""
+    sandbox.run_code("0")
+    kid = kernel_of(daemon, sandbox, "default")
+    url = f"{daemon.url}/jupyter/{sandbox.id}/api/kernels/{kid}/channels?session_id=b&token={daemon.key}"
+
+    async def work() -> None:
+        async with aiohttp.ClientSession() as http, http.ws_connect(url, protocols=[V1]) as socket:
+            await v1_until(socket, lambda kind, parent, content: kind == "status")
+            for end in ("asked for", "died"):
+                if end == "asked for":
+                    await asyncio.to_thread(rest, daemon, sandbox, "POST", f"/kernels/{kid}/restart")
+                else:
+                    await socket.send_bytes(v1_message("execute_request", {"code": "import os; os._exit(1)"}, "b")[1])
+                asked, raw = v1_message("kernel_info_request", {}, "b")
+                await socket.send_bytes(raw)
+                said = await v1_until(socket, lambda kind, parent, content, asked=asked: kind == "kernel_info_reply" and parent["msg_id"] == asked)
+                states = [content["execution_state"] for kind, content, _ in said if kind == "status"]
+                told = [content for kind, content, _ in said if kind == "shutdown_reply"]
+                assert ("restarting" in states, told) == ((False, [{"status": "ok", "restart": True}]) if end == "asked for" else (True, []))
+
+    asyncio.run(work())
+
+
 def test_buffers_go_both_ways(daemon: Daemon, sandbox: Sandbox) -> None:
     sandbox.run_code(
         "import comm\n"
@@ -366,6 +390,51 @@ def test_wrong_tokens_and_stale_kernels_are_told(daemon: Daemon, sandbox: Sandbo
     assert session["kernel"]["id"] == kid and session["path"] == "a.ipynb"
     rest(daemon, sandbox, "POST", f"/kernels/{kid}/restart")
     assert sandbox.run_code("kept").error_name == "NameError"
+
+
+# --- VS Code --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vscode(daemon: Daemon, sandbox: Sandbox) -> dict[str, dict[str, Any]]:
+    """What VS Code's extension for notebooks comes to know, by the steps of vscode-client.mjs."""
+    sandbox.run_code("prices = [3, 1, 4, 1, 5]\nclass Thing:\n    '''What a thing is.'''")
+    runtimes = ROOT / "sdk" / "typescript" / "runtimes"
+    done = subprocess.run(["node", runtimes / "vscode-client.mjs", f"{daemon.url}/jupyter/{sandbox.id}/?token={daemon.key}"],
+                          cwd=runtimes, capture_output=True, text=True, timeout=2 * PATIENCE)
+    steps = {step.pop("step"): step for step in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, f"after {list(steps)}:\n{done.stderr}"
+    return steps
+
+
+def test_vs_codes_client_works_in_the_agents_kernel(vscode: dict[str, dict[str, Any]], sandbox: Sandbox) -> None:
+    assert vscode["entered"] == {"password": False}
+    assert vscode["refused"]["status"] == 401 and "the token is an API key" in vscode["refused"]["message"]
+    listed = vscode["listed"]
+    assert [name for name, *_ in listed["running"]] == ["context-default"]
+    assert listed["live"] == [["context-default", "default.ipynb", "notebook"]]
+    assert listed["specs"] == {"python3": [f"Python 3 (sandbox {sandbox.id})", "python"],
+                               "context-default": [f"Context default (sandbox {sandbox.id})", "python"]}
+
+    attached = vscode["attached"]
+    assert (attached["language"], attached["protocol"], attached["status"]) == ("python", "5.4", "idle")
+    assert attached["version"][0]["text"].startswith("8.")
+    drawn = vscode["drawn"]
+    assert drawn["status"] == "ok" and drawn["count"] > 1
+    assert [(kind, png) for kind, _, png in drawn["outputs"]] == [("display_data", "iVBORw0K"), ("execute_result", None)]
+    assert drawn["outputs"][1][1] == "14"
+    assert vscode["failed"]["ename"] == "ZeroDivisionError" and "1/0" in vscode["failed"]["traceback"]
+    assert [o["text"] for o in vscode["asked"]["outputs"]] == ["who? false\n"]
+    completed = vscode["completed"]
+    assert any(m.endswith("append") for m in completed["matches"]) and completed["found"] and "What a thing is." in completed["about"]
+    assert vscode["moved"]["state"] == 3 and vscode["moved"]["outputs"] == ["8"]
+    assert vscode["interrupted"] == {"ename": "KeyboardInterrupt", "kept": ["'who? false'"]}
+    assert vscode["restarted"] == {"same": True, "ename": "NameError", "died": False}
+
+    assert vscode["begun"] == {"outputs": ["False"], "path": "renamed.ipynb", "sessions": 1}
+    assert vscode["again"] == {"same": True} and vscode["reloaded"] == {"outputs": ["1"]}
+    assert vscode["shut"] == {"live": ["context-default"]}
+    assert sandbox.run_code("slider").error_name == "NameError"  # it was restarted, and is there
 
 
 # --- JupyterLab -----------------------------------------------------------------------------------------------------------

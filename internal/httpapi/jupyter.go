@@ -397,8 +397,12 @@ type jupyterFailure struct {
 
 func forJupyter(e *api.Error, status int) jupyterFailure {
 	f := jupyterFailure{e, e.Message, http.StatusText(status)}
-	if e.Hint != "" {
-		f.Message += ": " + e.Hint
+	hint := e.Hint
+	if status == http.StatusUnauthorized { // people have typed a token, and no header
+		hint = "the token is an API key with the scope run, as in ?token=pds_…"
+	}
+	if hint != "" {
+		f.Message += ": " + hint
 	}
 	return f
 }

@@ -290,14 +290,16 @@ func (c *client) direct(m *Message) {
 	r.done(m)
 }
 
-// Restart gives a context a new interpreter and tells the front ends.
+// Restart gives a context a new interpreter and tells the front ends, as a kernel
+// that is told to: the state "restarting" is for one that died, and front ends
+// then say so.
 func (s *Server) Restart(ctx context.Context, owner, sid, cid string) error {
 	_, err := s.kernels.Restart(ctx, owner, sid, cid)
 	s.mu.Lock()
 	r := s.rooms[sid+"/"+cid]
 	s.mu.Unlock()
 	if err == nil && r != nil {
-		r.publish(nil, "status", state{"restarting"})
+		r.publish(nil, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
 		r.publish(nil, "status", state{r.now()})
 	}
 	return err
