@@ -2,6 +2,7 @@
 # Both install what they need, by the machine's own package managers.
 
 SHELL      := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := build
 BIN        := $(CURDIR)/bin
 VENV       := $(CURDIR)/.venv
@@ -107,13 +108,17 @@ template: build deps
 demo: build template venv
 	@bash scripts/demo
 
-## test: everything
-test: build template venv test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks
+## test: everything. Two stages run side by side, because they wait more than they compute: the longest in one lane, the rest in the other
+test: build template venv
+	@$(MAKE) --no-print-directory -j2 test-live test-go test-kernel test-sdk test-ts test-examples test-frameworks
+
+# Each line of a stage says whose it is.
+SAID = 2>&1 | sed -u 's/^/$(@:test-%=%): /'
 
 test-go: build $(NODE)/.done
-	go vet ./...
-	CGO_ENABLED=0 GOARCH=$(if $(filter amd64,$(HOSTARCH)),arm64,amd64) go build ./...
-	go test -timeout 10m ./...
+	go vet ./... $(SAID)
+	CGO_ENABLED=0 GOARCH=$(if $(filter amd64,$(HOSTARCH)),arm64,amd64) go build ./... $(SAID)
+	go test -timeout 10m ./... $(SAID)
 
 test-kernel test-sdk test-live test-examples: build venv
 test-live test-examples: ts
@@ -127,18 +132,18 @@ $(KERNEL_SITE)/.done: test/requirements.txt | venv
 	@touch $@
 test-kernel: $(KERNEL_SITE)/.done template
 	python3 internal/kernel/python/tests/in_sandbox.py --runsc $(BIN)/runsc --site $(KERNEL_SITE) --rootfs \
-		"$$($(BIN)/pandastack template ls --data-dir $(DATA) --json | python3 -c 'import json, sys; print(next(t["rootfs_path"] for t in json.load(sys.stdin) if t["name"] == "$(TEMPLATE)"))')" -q
+		"$$($(BIN)/pandastack template ls --data-dir $(DATA) --json | python3 -c 'import json, sys; print(next(t["rootfs_path"] for t in json.load(sys.stdin) if t["name"] == "$(TEMPLATE)"))')" -q $(SAID)
 # Two files at a time, each with a daemon of its own: the tests wait more than they compute.
 PYTEST := $(VENV)/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 test-sdk:
-	$(PYTEST) sdk/python/tests
+	$(PYTEST) sdk/python/tests $(SAID)
 test-ts: ts $(TS)/runtimes/node_modules/.done
-	cd $(TS) && npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done
+	cd $(TS) && { npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done; } $(SAID)
 test-live:
-	@bash scripts/deps test
-	$(PYTEST) test
+	@bash scripts/deps test $(SAID)
+	$(PYTEST) test $(SAID)
 test-examples:
-	$(PYTEST) examples
+	$(PYTEST) examples $(SAID)
 
 # The frameworks that there are adapters for. Their wishes go together neither with ours nor with each other's, so there are two environments.
 FRAMEWORKS := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
@@ -148,7 +153,7 @@ $(CURDIR)/.cache/frameworks/%/.done: test/frameworks/%.txt sdk/python/pyproject.
 	@touch $@
 ## test-frameworks: the adapters for LangChain, CrewAI and others, in those frameworks
 test-frameworks: build template $(FRAMEWORKS:%=%/.done)
-	for env in $(FRAMEWORKS); do $$env/bin/python -m pytest -q -n 2 test/frameworks || exit 1; done
+	for env in $(FRAMEWORKS); do $$env/bin/python -m pytest -q -n 2 test/frameworks || exit 1; done $(SAID)
 
 ## soak: 500 sandboxes come and go, eight at a time, under a daemon that is killed every 50; then 250 are measured. Nothing may be left or grow
 soak: build template venv
