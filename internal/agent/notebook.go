@@ -92,7 +92,7 @@ func (s *Service) Notebook(_ context.Context, owner, id string) ([]byte, error) 
 		said := s.saidIn(owner, f.run.ID)
 		for _, c := range f.cells {
 			if w, ok := said[c.turn]; ok {
-				words(w)
+				words(withoutPictures(w))
 				delete(said, c.turn)
 			}
 			if c.outcome.End != string(api.EndOK) && c.outcome.End != string(api.EndError) {
@@ -109,7 +109,7 @@ func (s *Service) Notebook(_ context.Context, owner, id string) ([]byte, error) 
 			}
 		}
 		if f.run.Answer != nil {
-			words("**Answer:** " + *f.run.Answer)
+			words("**Answer:** " + withoutPictures(*f.run.Answer))
 		}
 	}
 	for i := range cells {
@@ -216,7 +216,7 @@ func (s *Service) notebookOutputs(id string, c ranCell) ([]notebookOutput, error
 			if o.Value {
 				kind = "execute_result"
 			}
-			out = append(out, notebookOutput{Type: kind, Data: o.Data, Metadata: &struct{}{}})
+			out = append(out, notebookOutput{Type: kind, Data: harmless(o.Data), Metadata: &struct{}{}})
 		default:
 			out = append(out, notebookOutput{Type: "stream", Name: o.Stream, Text: o.Text})
 		}

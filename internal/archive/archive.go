@@ -5,7 +5,7 @@
 //
 // What is read was made by others: nothing of it names a path, everything is of
 // a size that was said and signed before, and the memory that reading takes does
-// not depend on it. Whether a signature is trusted is not decided here.
+// not depend on it. Which signatures are trusted is not decided here.
 package archive
 
 import (

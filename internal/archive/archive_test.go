@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -80,10 +81,12 @@ func written(t testing.TB, size int) (archive []byte, contents map[string][]byte
 	return out.Bytes(), contents, m
 }
 
+func anyone(Key) error { return nil }
+
 // read takes an archive in whole and gives its files.
 func read(t testing.TB, in io.Reader) (m Manifest, files map[string][]byte, err error) {
 	t.Helper()
-	r, err := Open(in)
+	r, err := Open(in, anyone)
 	if err != nil {
 		return m, nil, err
 	}
@@ -120,7 +123,7 @@ func TestRoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(files, contents) {
 		t.Error("the files are not what they were")
 	}
-	r, err := Open(bytes.NewReader(archive))
+	r, err := Open(bytes.NewReader(archive), anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func TestRoundTrip(t *testing.T) {
 // Pages of zeros take no disk.
 func TestHoles(t *testing.T) {
 	archive, _, _ := written(t, 8<<20)
-	r, err := Open(bytes.NewReader(archive))
+	r, err := Open(bytes.NewReader(archive), anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +195,7 @@ func TestFileThatChanges(t *testing.T) {
 
 func TestGivenUp(t *testing.T) {
 	archive, _, _ := written(t, 8<<10)
-	r, err := Open(bytes.NewReader(archive))
+	r, err := Open(bytes.NewReader(archive), anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,6 +425,24 @@ func TestSignatures(t *testing.T) {
 	}
 	if key, err := verify(raw, good); err != nil || key != KeyOf(signer) {
 		t.Errorf("the right one: %s, %v", key, err)
+	}
+}
+
+// Anybody can sign what takes many times its size when it is taken apart.
+func TestDistrusted(t *testing.T) {
+	const list = `{"format":1,"files":[{}`
+	raw := append(append([]byte(list), bytes.Repeat([]byte(",{}"), (maxManifest-len(list)-2)/3)...), "]}"...)
+	file := forged(t, raw)
+	refused := fault.New("denied", "not by %s", KeyOf(signer))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Open(bytes.NewReader(file), func(Key) error { return refused })
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, refused) {
+		t.Errorf("it was opened: %v", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8*maxManifest {
+		t.Errorf("refusing %d bytes took %d MB of memory", len(file), took>>20)
 	}
 }
 

@@ -47,8 +47,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // Open reads the manifest and holds it against its signature. Nothing of the
-// files was read then. Close it.
-func Open(in io.Reader) (*Reader, error) {
+// files was read then. What is signed with a key that trusted refuses is not taken
+// apart: a manifest can be made that needs many times its size. Close it.
+func Open(in io.Reader, trusted func(Key) error) (*Reader, error) {
 	r := &Reader{in: &bounded{in, maxManifest + slack}}
 	var err error
 	r.z, err = zstd.NewReader(r.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
@@ -57,14 +58,14 @@ func Open(in io.Reader) (*Reader, error) {
 	}
 	r.out = &bounded{r.z, maxManifest + slack}
 	r.tar = tar.NewReader(r.out)
-	if err := r.open(); err != nil {
+	if err := r.open(trusted); err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *Reader) open() error {
+func (r *Reader) open(trusted func(Key) error) error {
 	raw, err := r.member(manifestName, maxManifest)
 	if err != nil {
 		return err
@@ -82,6 +83,9 @@ func (r *Reader) open() error {
 			WithHint("import it where a version as new runs, or bring this server up to date")
 	}
 	if r.Key, err = verify(raw, sig); err != nil {
+		return err
+	}
+	if err := trusted(r.Key); err != nil {
 		return err
 	}
 	if r.Manifest, err = parse(raw); err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -35,10 +34,8 @@ func (c *agentShowCmd) Run(a *app) error {
 	}
 	switch c.Format {
 	case "jsonl":
-		enc := json.NewEncoder(a.Out)
-		enc.SetEscapeHTML(false)
 		for _, e := range events {
-			if err := enc.Encode(e); err != nil {
+			if err := a.encode(e, false); err != nil {
 				return err
 			}
 		}

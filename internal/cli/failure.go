@@ -113,6 +113,9 @@ func (a *app) report(err error) int {
 	body.Message = strings.TrimPrefix(body.Message, "pandastack: ") // as the SDK's errors begin, too
 	if a.flags.JSON {
 		raw, _ := json.Marshal(body) // of strings alone
+		if a.ErrTerm {
+			raw = []byte(escaped(string(raw)))
+		}
 		fmt.Fprintln(a.Err, string(raw))
 		return code
 	}

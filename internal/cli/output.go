@@ -3,11 +3,13 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,13 +21,44 @@ func terminal(f *os.File) bool {
 }
 
 // json writes an answer for programs.
-func (a *app) json(v any) error {
-	enc := json.NewEncoder(a.Out)
+func (a *app) json(v any) error { return a.encode(v, a.Terminal) }
+
+// encode writes a value as JSON, on one line or over several. On a terminal what
+// plain takes out of other texts is written as escapes, which mean the same.
+func (a *app) encode(v any, indented bool) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if a.Terminal {
+	if indented {
 		enc.SetIndent("", "  ")
 	}
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	out := b.String()
+	if a.Terminal {
+		out = escaped(out)
+	}
+	_, err := io.WriteString(a.Out, out)
+	return err
+}
+
+// escaped is JSON without the characters that plain takes out, all of which are
+// in strings but for the ends of lines.
+func escaped(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case !hidden(r) || r == '\n':
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // deed is the answer, for programs, of a verb that does something to a thing and
@@ -83,10 +116,11 @@ func (a *app) each(ids []string, done string, do func(id string) error) error {
 	return first
 }
 
-// say writes a remark, which is not the answer itself.
+// say writes a remark, which is not the answer itself. Errors are in some, and
+// they name what is in sandboxes.
 func (a *app) say(format string, args ...any) {
 	if !a.flags.Quiet {
-		fmt.Fprintf(a.Err, format+"\n", args...)
+		fmt.Fprintln(a.Err, text(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -166,11 +200,15 @@ func size(n int64) string {
 // or not at all, so that it is what it looks like.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) || invisible(r) {
+		if hidden(r) {
 			return -1
 		}
 		return r
 	}, s)
+}
+
+func hidden(r rune) bool {
+	return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) || invisible(r)
 }
 
 // invisible are characters without a shape; joiners have their use in scripts and

@@ -26,3 +26,24 @@ func TestWhatASandboxSaysIsWhatItLooksLike(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Remarks have errors in them; JSON on a terminal is seen by people, and says the same.
+func TestRemarksAndJSONDriveNoTerminal(t *testing.T) {
+	const said = "a\x1b[2K\u009b2K\u202eb\U000e0041\u007f"
+	var out, remarks bytes.Buffer
+	a := &app{Streams: Streams{Out: &out, Err: &remarks, Terminal: true}, flags: &grammar{}}
+	a.say("%s: %v", "sb-1", errors.New("no file "+said))
+	if want := "sb-1: no file a[2K2Kb\n"; remarks.String() != want {
+		t.Errorf("%q", remarks.String())
+	}
+	if err := a.json(map[string]string{"said": said}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(out.String(), func(r rune) bool { return hidden(r) && r != '\n' }) {
+		t.Errorf("%q", out.String())
+	}
+	var back map[string]string
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back["said"] != said {
+		t.Errorf("%q is read as %q, %v", out.String(), back["said"], err)
+	}
+}

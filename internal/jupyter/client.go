@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -35,6 +36,9 @@ type client struct {
 	cut      context.CancelFunc // of its connection
 	arrivals int
 	away     *time.Timer
+	since    time.Time // when it left
+
+	unanswered atomic.Int32 // of its requests
 
 	writing sync.Mutex // held by the connection that writes
 
@@ -209,13 +213,20 @@ func (c *client) receive(m *Message) error {
 	if !c.room.held.take(m.size()) {
 		return errTooMany
 	}
+	c.unanswered.Add(1)
 	select {
 	case queue <- m:
 		return nil
 	default:
-		c.room.held.give(m.size())
+		c.over(m)
 		return errTooMany
 	}
+}
+
+// over makes room of a request that is answered, or given up.
+func (c *client) over(m *Message) {
+	c.unanswered.Add(-1)
+	c.room.held.give(m.size())
 }
 
 // steer does what does not wait for cells.
@@ -231,7 +242,7 @@ func (c *client) steer() {
 			} else {
 				c.direct(m)
 			}
-			c.room.held.give(m.size())
+			c.over(m)
 		}
 	}
 }
@@ -327,7 +338,7 @@ func (c *client) work() {
 			return
 		case m := <-c.requests:
 			c.do(m)
-			c.room.held.give(m.size())
+			c.over(m)
 		}
 	}
 }
@@ -335,7 +346,7 @@ func (c *client) work() {
 // giveBack makes room of what nobody does any more.
 func (c *client) giveBack(queue chan *Message) {
 	for n := len(queue); n > 0; n-- {
-		c.room.held.give((<-queue).size())
+		c.over(<-queue)
 	}
 }
 
@@ -370,7 +381,7 @@ func (c *client) do(m *Message) {
 func (c *client) abort() {
 	for n := len(c.requests); n > 0; n-- {
 		m := <-c.requests
-		c.room.held.give(m.size())
+		c.over(m)
 		if m.Header.MsgType != "execute_request" {
 			c.do(m)
 			continue

@@ -140,18 +140,46 @@ func TestAFloodOfControlMessagesStartsNoGoroutines(t *testing.T) {
 func TestFrontEndsOfAWorkspaceAreNotWithoutNumber(t *testing.T) {
 	s := newStage(t)
 	for i := range maxClients {
-		conn := s.connect(fmt.Sprint("s", i))
-		if _, err := s.until(conn, "status"); err != nil {
+		c, arrival, err := s.enter("me", "sb", fmt.Sprint("c", i%2), fmt.Sprint("s", i), func() {})
+		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.CloseNow()
+		switch { // the first is there, the next two have left in the middle of a cell, the others are idle
+		case i == 0:
+			continue
+		case i <= 2:
+			if err := c.receive(&Message{Channel: shell, Header: Header{MsgType: "execute_request"}, Content: none}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.room.left(c, arrival)
+	}
+	for i := range 1000 { // of those that are idle the longest away goes
+		c, arrival, err := s.enter("me", "sb", "c0", fmt.Sprint("more", i), func() {})
+		if err != nil {
+			t.Fatalf("%d more: %v", i, err)
+		}
+		c.room.left(c, arrival)
+	}
+	if n := s.held["me"].clients; n != maxClients {
+		t.Errorf("%d are kept", n)
+	}
+	for i := range maxClients - 3 { // all of them come back, and stay
+		if _, _, err := s.enter("me", "sb", "c0", fmt.Sprint("more", 1000-(maxClients-3)+i), func() {}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	_, err := s.until(s.connect("one-more"), "status")
 	if websocket.CloseStatus(err) != websocket.StatusTryAgainLater {
 		t.Errorf("one more ends with %v", err)
 	}
-	if _, err := s.until(s.connect("s0"), "status"); err != nil {
-		t.Errorf("one that was there does not come back: %v", err)
+	for _, session := range []string{"s0", "s2"} {
+		if !s.rooms["sb/c0"].has(session) {
+			t.Errorf("%s was forgotten", session)
+		}
+	}
+	if !s.rooms["sb/c1"].has("s1") {
+		t.Error("s1 was forgotten")
 	}
 }
 

@@ -136,9 +136,10 @@ func (s *Server) enter(owner, sid, cid, session string, cut context.CancelFunc) 
 	}
 	name := sid + "/" + cid
 	r := s.rooms[name]
-	if h.clients >= maxClients && (r == nil || !r.has(session)) {
+	if h.clients >= maxClients && (r == nil || !r.has(session)) && !s.forgetOne(owner) {
 		return nil, 0, errCrowded
 	}
+	r = s.rooms[name] // which is another when that was its last
 	if r == nil {
 		r = &room{server: s, owner: owner, held: h, sid: sid, cid: cid, session: newID(), clients: map[string]*client{}, foreign: map[string]foreign{}}
 		r.untap = s.kernels.Tap(sid, cid, r.overhear)
@@ -169,7 +170,31 @@ func (s *Server) enter(owner, sid, cid, session string, cut context.CancelFunc) 
 	return c, c.arrivals, nil
 }
 
-var errCrowded = fmt.Errorf("this workspace has %d front ends that are connected or were %v ago, the most there may be", maxClients, keepAway)
+var errCrowded = fmt.Errorf("this workspace has %d front ends that are connected or whose cells run, the most there may be", maxClients)
+
+// forgetOne makes room for a front end: the one goes that has been away for
+// longest, of those for which nothing is under way. The lock is held.
+func (s *Server) forgetOne(owner string) bool {
+	var found *client
+	for _, r := range s.rooms {
+		if r.owner != owner {
+			continue
+		}
+		r.mu.Lock()
+		for _, c := range r.clients {
+			if !c.here && c.unanswered.Load() == 0 && (found == nil || c.since.Before(found.since)) {
+				found = c
+			}
+		}
+		r.mu.Unlock()
+	}
+	if found == nil {
+		return false
+	}
+	found.away.Stop() // nobody comes back meanwhile: that takes this lock
+	found.room.forget(found, found.arrivals)
+	return true
+}
 
 func (r *room) has(session string) bool {
 	r.mu.Lock()
@@ -185,15 +210,20 @@ func (r *room) left(c *client, arrival int) {
 	if c.arrivals != arrival {
 		return
 	}
-	c.here = false
+	c.here, c.since = false, time.Now()
 	c.away = time.AfterFunc(keepAway, func() { r.drop(c, arrival) })
 }
 
 // drop forgets a front end, and a room that is empty.
 func (r *room) drop(c *client, arrival int) {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	r.forget(c, arrival)
+}
+
+// forget does what drop does. The server's lock is held.
+func (r *room) forget(c *client, arrival int) {
 	s := r.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	r.mu.Lock()
 	gone := c.arrivals == arrival && r.clients[c.session] == c
 	if gone {

@@ -79,7 +79,7 @@ func New(client *pandastack.Client, o Options) *Session {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Session{client: client, opts: o, current: o.Sandbox, own: map[string]bool{}, turns: turns{of: map[string]chan struct{}{}}}
+	s := &Session{client: client, opts: o, current: o.Sandbox, own: map[string]bool{}, turns: turns{of: map[string]*turn{}}}
 	if s.opts.stock == nil {
 		s.opts.stock = new(stock)
 	}
@@ -128,21 +128,34 @@ func (s *Session) Close(ctx context.Context) error {
 // waiting stops nobody else's cell.
 type turns struct {
 	mu sync.Mutex
-	of map[string]chan struct{}
+	of map[string]*turn // of contexts that somebody is in or waits for: their names are the client's
+}
+
+type turn struct {
+	taken  chan struct{}
+	wanted int // by so many; turns.mu guards it
 }
 
 func (t *turns) take(ctx context.Context, name string) (done func(), err error) {
 	t.mu.Lock()
-	turn := t.of[name]
-	if turn == nil {
-		turn = make(chan struct{}, 1)
-		t.of[name] = turn
+	if t.of[name] == nil {
+		t.of[name] = &turn{taken: make(chan struct{}, 1)}
 	}
+	mine := t.of[name]
+	mine.wanted++
 	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if mine.wanted--; mine.wanted == 0 {
+			delete(t.of, name)
+		}
+	}
 	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+	case mine.taken <- struct{}{}:
+		return func() { <-mine.taken; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, ctx.Err()
 	}
 }

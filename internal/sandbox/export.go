@@ -82,18 +82,15 @@ func (m *Manager) ExportSnapshot(ctx context.Context, owner, id string, begin fu
 		return err
 	}
 	defer sent()
-	manifest, err := m.manifest(ctx, carrier, sn)
+	files, closeAll, err := m.openImage(sn.ID)
 	if err != nil {
-		return err
-	}
-	files, closeAll, err := openImage(m.imageDir(sn.ID))
-	if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile
-		_, err = m.findSnapshot(ctx, owner, id)
-	}
-	if err != nil {
-		return err
+		return m.ofDeleted(ctx, owner, id, err)
 	}
 	defer closeAll()
+	manifest, err := m.manifest(ctx, carrier, sn)
+	if err != nil {
+		return m.ofDeleted(ctx, owner, id, err)
+	}
 	for _, f := range files {
 		sum, err := archive.Sum(ctx, filepath.Base(f.Name()), f)
 		if err != nil {
@@ -156,26 +153,36 @@ func (t Template) contents(ctx context.Context) (string, error) {
 	return sum, nil
 }
 
-// openImage opens the files of an image, by name. What is open can be read to
+// ofDeleted is why an export failed: of a snapshot that is deleted meanwhile that is all there is to say.
+func (m *Manager) ofDeleted(ctx context.Context, owner, id string, err error) error {
+	if _, gone := m.findSnapshot(ctx, owner, id); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// openImage opens the files of a snapshot, by name. What is open can be read to
 // its end, whoever removes it.
-func openImage(dir string) (files []*os.File, closeAll func(), err error) {
+func (m *Manager) openImage(id string) (files []*os.File, closeAll func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock() // so that it is deleted before or behind this, never in between
+	dir := m.imageDir(id)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fault.Wrap(err, api.CodeConflict, "the files of snapshot %s are gone from the server's disk", id).WithHint("delete it; nothing can be made of it any more")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
 	closeAll = func() {
 		for _, f := range files {
 			f.Close()
 		}
 	}
-	defer func() {
-		if err != nil {
-			closeAll()
-		}
-	}()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, e := range entries {
 		f, err := os.Open(filepath.Join(dir, e.Name()))
 		if err != nil {
+			closeAll()
 			return nil, nil, err
 		}
 		files = append(files, f)

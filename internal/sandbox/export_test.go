@@ -40,6 +40,8 @@ func (r *rig) exported() (sn api.Snapshot, file []byte) {
 	return sn, r.export(sn.ID)
 }
 
+func anyone(archive.Key) error { return nil }
+
 func (r *rig) export(id string) []byte {
 	r.t.Helper()
 	var out bytes.Buffer
@@ -168,7 +170,7 @@ func TestTrust(t *testing.T) {
 // signedAs changes what an archive says, and signs it as the first server does.
 func signedAs(t *testing.T, r *rig, sn api.Snapshot, change func(*archive.Manifest)) []byte {
 	t.Helper()
-	in, err := archive.Open(bytes.NewReader(r.export(sn.ID)))
+	in, err := archive.Open(bytes.NewReader(r.export(sn.ID)), anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,8 +317,8 @@ func TestImportsAtOnce(t *testing.T) {
 	var started []*slow
 	ctx, leave := context.WithCancel(context.Background())
 	ended := make(chan error, 4)
-	for range 4 {
-		s := &slow{Reader: bytes.NewReader(file), left: len(file) / 2, reached: make(chan struct{}), goOn: make(chan struct{})}
+	for _, left := range []int{0, 1, len(file) / 2, len(file) / 2} { // before its manifest was read, and behind it
+		s := &slow{Reader: bytes.NewReader(file), left: left, reached: make(chan struct{}), goOn: make(chan struct{})}
 		started = append(started, s)
 		go func() {
 			_, err := r.ImportSnapshot(ctx, "ann", sandbox.Import{}, s)
@@ -357,6 +359,22 @@ func TestDeletedWhileExported(t *testing.T) {
 	}
 	if _, err := r.ImportSnapshot(context.Background(), "ann", sandbox.Import{}, &out); err != nil {
 		t.Error(err)
+	}
+}
+
+// One whose files are gone is refused before anything is sent.
+func TestExportWithoutFiles(t *testing.T) {
+	r := newRig(t, signs(1))
+	sn, _ := r.exported()
+	if err := os.RemoveAll(filepath.Join(r.dir, "images", sn.ID)); err != nil {
+		t.Fatal(err)
+	}
+	err := r.ExportSnapshot(context.Background(), "ann", sn.ID, func() io.Writer {
+		t.Error("it began")
+		return io.Discard
+	})
+	if !errors.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "are gone") {
+		t.Errorf("it was refused with %v", err)
 	}
 }
 
@@ -450,7 +468,7 @@ func TestSecretsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := r.export(row.ID)
-	in, err := archive.Open(bytes.NewReader(file))
+	in, err := archive.Open(bytes.NewReader(file), anyone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,23 +48,23 @@ func (m *Manager) ImportSnapshot(ctx context.Context, owner string, how Import, 
 		return api.SnapshotImport{}, err
 	}
 	defer done()
-	r, err := archive.Open(in)
+	came, err := m.transfer(owner)
+	if err != nil {
+		return api.SnapshotImport{}, err
+	}
+	defer came()
+	r, err := archive.Open(in, m.trusts)
 	if err != nil {
 		return api.SnapshotImport{}, err
 	}
 	defer r.Close()
-	if err := m.trusts(r, owner, how.Admin); err != nil {
+	if err := m.mayBring(r, owner, how.Admin); err != nil {
 		return api.SnapshotImport{}, err
 	}
 	sn, err := m.admit(ctx, carrier, owner, how.Name, r)
 	if err != nil {
 		return api.SnapshotImport{}, err
 	}
-	came, err := m.transfer(owner)
-	if err != nil {
-		return api.SnapshotImport{}, err
-	}
-	defer came()
 	give, err := m.takeDisk(r.Manifest.Bytes)
 	if err != nil {
 		return api.SnapshotImport{}, err
@@ -85,19 +85,23 @@ func (m *Manager) ImportSnapshot(ctx context.Context, owner string, how Import, 
 // trusts says why an archive of this signature is not taken in. What is in an image
 // becomes the state of the sandbox's kernel, so whoever made it is
 // believed more than whoever runs code in a sandbox.
-func (m *Manager) trusts(r *archive.Reader, owner string, admin bool) error {
-	own := r.Key == archive.KeyOf(m.cfg.Signer)
-	switch {
-	case own && r.Manifest.Workspace == owner:
+func (m *Manager) trusts(key archive.Key) error {
+	if m.isOwn(key) || slices.Contains(m.cfg.TrustedKeys, key) {
 		return nil
-	case !own && !slices.Contains(m.cfg.TrustedKeys, r.Key):
-		return fault.New(api.CodeDenied, "the archive is signed by %s, and this server does not trust that key", r.Key).
-			WithHint("the operator may add the key to the setting snapshot_trusted_keys, if whoever runs the server that it is of may attack this one; pandastack version shows a server's key")
-	case !admin:
-		return fault.New(api.CodeDenied, "the archive is from the workspace %s of the server %s, and this key lacks the scope admin for it", r.Manifest.Workspace, r.Key).
-			WithHint("use a key with the scope admin; with others a workspace takes in again what it exported here itself")
 	}
-	return nil
+	return fault.New(api.CodeDenied, "the archive is signed by %s, and this server does not trust that key", key).
+		WithHint("the operator may add the key to the setting snapshot_trusted_keys, if whoever runs the server that it is of may attack this one; pandastack version shows a server's key")
+}
+
+func (m *Manager) isOwn(key archive.Key) bool { return key == archive.KeyOf(m.cfg.Signer) }
+
+// mayBring says why a workspace may not take in an archive whose key is trusted.
+func (m *Manager) mayBring(r *archive.Reader, owner string, admin bool) error {
+	if admin || m.isOwn(r.Key) && r.Manifest.Workspace == owner {
+		return nil
+	}
+	return fault.New(api.CodeDenied, "the archive is from the workspace %s of the server %s, and this key lacks the scope admin for it", r.Manifest.Workspace, r.Key).
+		WithHint("use a key with the scope admin; with others a workspace takes in again what it exported here itself")
 }
 
 // admit makes the row of a snapshot from its manifest, if it can be restored here.
