@@ -11,7 +11,7 @@ from autogen_agentchat.agents import CodeExecutorAgent
 from autogen_agentchat.messages import TextMessage
 from autogen_core import CancellationToken
 from autogen_core.code_executor import CodeBlock, CodeExecutor
-from pandastack import Sandbox
+from pandastack import AsyncSandbox, RateLimitError, Sandbox
 from pandastack.integrations.autogen import SandboxCodeExecutor
 
 DRAW = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9]); plt.show()"
@@ -65,6 +65,53 @@ def test_cancelling_interrupts_the_cell() -> None:
         assert done.output == "2"  # it waits for the cell before, which the server interrupts
 
     with_executor(work, timeout_seconds=120)
+
+
+def test_blocks_at_once_share_one_sandbox() -> None:
+    async def main() -> None:
+        executor = SandboxCodeExecutor(metadata={"of": "at once"})
+        runs = [executor.execute_code_blocks([CodeBlock(f"{n} + 1", "python")], CancellationToken()) for n in range(4)]
+        assert [done.output for done in await asyncio.gather(*runs)] == ["1", "2", "3", "4"]
+        assert len(Sandbox.list(metadata={"of": "at once"})) == 1
+        await executor.stop()
+        await executor.stop()
+
+    asyncio.run(main())
+    assert Sandbox.list(metadata={"of": "at once"}, status="running") == []
+
+
+@pytest.mark.parametrize("how", ["cancelled", "refused"])
+def test_a_start_that_comes_to_nothing_leaves_nothing_and_may_be_tried_again(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = {"of": how}
+    real = AsyncSandbox.create_code_context
+
+    async def main() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def create_code_context(self: AsyncSandbox) -> Any:
+            begun.set()
+            await go.wait()
+            if how == "refused":
+                raise RateLimitError("too many", status_code=429)
+            return await real(self)
+
+        monkeypatch.setattr(AsyncSandbox, "create_code_context", create_code_context)
+        executor = SandboxCodeExecutor(metadata=of)
+        starting = asyncio.ensure_future(executor.start())
+        await begun.wait()
+        assert len(Sandbox.list(metadata=of, status="running")) == 1
+        if how == "cancelled":
+            starting.cancel()
+            await asyncio.sleep(0)
+        go.set()
+        with pytest.raises((asyncio.CancelledError, RateLimitError)):
+            await starting
+        assert Sandbox.list(metadata=of, status="running") == []
+        monkeypatch.setattr(AsyncSandbox, "create_code_context", real)
+        async with executor:
+            assert (await executor.execute_code_blocks([CodeBlock("6 * 7", "python")], CancellationToken())).output == "42"
+
+    asyncio.run(main())
 
 
 def test_the_agent_for_code_blocks() -> None:

@@ -102,6 +102,17 @@ def test_values_go_in(executor: SandboxExecutor) -> None:
         executor.send_variables({"bad": lambda: 1})
     with pytest.raises(ValueError, match="has a name that Python has no variables of"):
         executor.send_variables({"not a name": 1})
+    with pytest.raises(ValueError, match="has a name that Python has no variables of"):
+        executor.send_variables({"class": 1})
+
+
+def test_an_interpreter_that_ends_has_again_what_it_was_given(executor: SandboxExecutor) -> None:
+    executor.send_tools({"lookup": lookup})
+    executor.send_variables({"file": [1, 2]})
+    with pytest.raises(RuntimeError, match="The interpreter ended"):
+        executor("import os\nos._exit(1)")
+    assert executor("file, lookup(name='ada')['age']").logs == "([1, 2], 36)"
+    assert executor("final_answer(file)").output == [1, 2]
 
 
 def test_the_model_sees_figures_of_the_step_before_and_only_once(executor: SandboxExecutor) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
+import threading
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
 import pytest
 
@@ -93,3 +96,31 @@ def test_the_file_of_the_machine_is_for_who_has_none(tmp_path: Path, monkeypatch
     own.mkdir(parents=True)
     (own / "config.json").write_text("{}")
     assert find_endpoint(environ=env).api_key is None
+
+
+def test_event_loops_of_several_threads_have_their_clients() -> None:
+    from pandastack._async.transport import shared
+
+    failed: List[BaseException] = []
+
+    async def look() -> bool:
+        return shared("here", object) is shared("here", object)
+
+    def work() -> None:
+        try:
+            for _ in range(200):  # each in a loop of its own, which ends
+                assert asyncio.run(look())
+        except BaseException as error:
+            failed.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failed == []

@@ -107,7 +107,7 @@ def test_trouble_of_the_sandbox_is_told_and_not_raised(error: Exception, words: 
 
 def test_arguments_that_do_not_fit_are_told_and_nothing_runs() -> None:
     session = Session(Execution())
-    for arguments in ('{"code": 1}', "[]", '{"co', '{"source": "1"}'):
+    for arguments in ('{"code": 1}', "[]", '{"co', '{"source": "1"}', "[" * 100_000, None):
         seen = Interpreter(session).run_json(arguments)
         assert "The arguments don't fit" in seen.text and not seen.ok, arguments
     assert session.ran == []
@@ -149,6 +149,121 @@ def test_a_cancelled_caller_interrupts_its_cell() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert session.stopped.is_set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["[... 1 bytes left out" * 50_000, f"{'x' * 30_000}[... {'9' * 5000} bytes left out ...]\n{'x' * 30_000}"],
+    ids=["beginnings of the server's line", "a number without end"],
+)
+def test_no_output_stops_the_program(printed: str) -> None:
+    """In a process of its own: an expression that looks at the same text again and again takes minutes, and is not to be ended."""
+    watch = subprocess.run(
+        [sys.executable, "-c", "import sys\nfrom pandastack import Execution\nfrom pandastack.integrations.observation import observe\n"
+         "print(len(observe(Execution(stdout=sys.stdin.read())).text))"],
+        input=printed, capture_output=True, text=True, timeout=60,
+    )
+    assert watch.returncode == 0, watch.stderr
+    assert 20_000 < int(watch.stdout) < MAX_OUTPUT + 100
+
+
+class Waiting:
+    """Cells that run one after the other, as in an interpreter, until they are interrupted."""
+
+    def __init__(self) -> None:
+        self.ran: "list[str]" = []
+        self.interrupted: "list[str]" = []
+        self.turn = asyncio.Lock()
+        self.stop = asyncio.Event()
+        self.begun = asyncio.Event()
+
+    async def run_code(self, code: str, *, timeout_seconds: float) -> Execution:
+        async with self.turn:
+            self.ran.append(code)
+            self.stop.clear()
+            self.begun.set()
+            await self.stop.wait()
+            return Execution(end="interrupted")
+
+    async def interrupt(self) -> None:
+        await asyncio.sleep(0)  # a request takes its time
+        self.interrupted.append(self.ran[-1])
+        self.stop.set()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_who_is_cancelled_again_and_again_interrupts_its_cell_all_the_same() -> None:
+    async def main() -> None:
+        session = Waiting()
+        task = asyncio.create_task(Interpreter(session).arun("while True: pass"))
+        await session.begun.wait()
+        while not task.done():  # as anyio cancels
+            task.cancel()
+            await asyncio.sleep(0)
+        await settle()
+        assert session.interrupted == ["while True: pass"]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_caller_stops_no_other_cell_and_its_own_is_never_run() -> None:
+    async def main() -> None:
+        session = Waiting()
+        interpreter = Interpreter(session)
+        first = asyncio.create_task(interpreter.arun("first"))
+        await session.begun.wait()
+        second = asyncio.create_task(interpreter.arun("second"))
+        await settle()
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await settle()
+        assert session.interrupted == [] and not first.done()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await settle()
+        assert session.interrupted == ["first"] and session.ran == ["first"]
+
+    asyncio.run(main())
+
+
+def test_nor_in_threads() -> None:
+    import threading
+
+    class Slow(Session):
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.begun, self.go, self.interrupts = threading.Event(), threading.Event(), 0
+
+        def run_code(self, code: str, *, timeout_seconds: float) -> Execution:
+            self.ran.append(code)
+            self.begun.set()
+            assert self.go.wait(30)
+            return Execution(stdout=code)
+
+        def interrupt(self) -> None:
+            self.interrupts += 1
+
+    async def main() -> None:
+        session = Slow()
+        interpreter = Interpreter(session)
+        first = asyncio.create_task(interpreter.arun("first"))
+        assert await asyncio.to_thread(session.begun.wait, 30)
+        second = asyncio.create_task(interpreter.arun("second"))
+        await settle()
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        session.go.set()
+        assert (await first).text == "first" and (await interpreter.arun("third")).text == "third"
+        assert session.ran == ["first", "third"] and session.interrupts == 0
 
     asyncio.run(main())
 

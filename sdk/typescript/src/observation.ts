@@ -17,7 +17,9 @@ const MAX_OUTPUT = 30_000;
 const MAX_VALUE = 10_000;
 const MAX_FIGURES = 8;
 
-const CUT = /\n?\[\.\.\. (\d+) bytes left out[^\n]*\.\.\.\]\n/g; // the server's line, where it left out some
+// The server's line, where it left out some. Code can write what begins like it, as often and as long as it likes, so no two
+// attempts to find it look at the same text.
+const CUT = /\n?\[\.\.\. (\d{1,15}) bytes left out[^\n[]*\.\.\.\]\n/g;
 const PICTURES = ["image/png", "image/jpeg", "image/svg+xml"] as const;
 const WORDS = ["text/plain", "text/markdown", "text/latex", "application/json"];
 
@@ -80,6 +82,7 @@ export class Interpreter {
   readonly #session: Session;
   readonly #timeoutSeconds: number;
   readonly #onFigure: PythonToolOptions["onFigure"];
+  readonly #asked: Promise<Execution>[] = []; // the server runs them in this order
 
   /** @throws TypeError `session` runs no cells. */
   constructor(session: Session, { timeoutSeconds = 60, onFigure }: PythonToolOptions) {
@@ -92,16 +95,23 @@ export class Interpreter {
   /**
    * Runs a cell. What goes wrong in it, or with its sandbox, is in the observation and not thrown.
    *
-   * @param signal interrupts the cell, and the call throws its reason.
+   * @param signal interrupts the cell, or keeps it from beginning when it waits behind another one of this interpreter, and the
+   *   call throws its reason.
    */
   async run(code: string, signal?: AbortSignal): Promise<Observation> {
+    signal?.throwIfAborted(); // what never began is nothing to interrupt
     let seen: Observation;
+    const asked = this.#session.runCode(text("code", code), { timeoutSeconds: this.#timeoutSeconds, signal });
+    this.#asked.push(asked);
     try {
-      seen = observe(await this.#session.runCode(text("code", code), { timeoutSeconds: this.#timeoutSeconds, signal }), this.#timeoutSeconds);
+      seen = observe(await asked, this.#timeoutSeconds);
     } catch (error) {
-      if (signal?.aborted) await this.#interrupt();
+      // One that waits behind another is not run when its caller is gone.
+      if (signal?.aborted && this.#asked[0] === asked) await this.#interrupt();
       if (!(error instanceof PandaStackError)) throw error;
       return failure(error);
+    } finally {
+      this.#asked.splice(this.#asked.indexOf(asked), 1);
     }
     for (const figure of seen.figures) await this.#onFigure?.(figure);
     return seen;
@@ -205,8 +215,12 @@ function base64(bytes: Uint8Array): string {
   return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }
 
+/** Without empty lines around it. No regular expression: one looks at each run of them again from each of its lines. */
 function trimmed(words: string): string {
-  return words.replace(/^\n+|\n+$/g, "");
+  let [from, to] = [0, words.length];
+  while (from < to && words[from] === "\n") from++;
+  while (to > from && words[to - 1] === "\n") to--;
+  return words.slice(from, to);
 }
 
 /** Shortens a text to about `most` bytes and says how many are missing where, those that the server left out too. */

@@ -1,5 +1,6 @@
 // What adapters of frameworks tell a model of its cell. With the real packages: examples/frameworks-typescript.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import * as sdk from "@pandastack/sdk";
 import { pythonTool } from "@pandastack/sdk/ai";
@@ -48,6 +49,37 @@ test("long text is cut in the middle, between letters, with a count of what is m
   assert.equal(Number(/(\d+) bytes left out \./.exec(cut)[1]), bytes - 100 + 1000 - line);
   assert.equal(middle("ü".repeat(50), 100), "ü".repeat(50));
   assert.ok(observe(ended({ stdout: "x".repeat(1 << 20) })).text.length < 31_000);
+});
+
+test("no output stops the program", () => {
+  const program = `import { observe } from ${JSON.stringify(new URL("../dist/esm/observation.js", import.meta.url).href)};
+    const stdout = (await import("node:fs")).readFileSync(0, "utf8");
+    console.log(observe({ results: [], stdout, stderr: "", end: "ok", stateSurvived: true, truncated: false, resultsDropped: 0 }).text.length);`;
+  for (const stdout of [`x${"\n".repeat(1_000_000)}x`, "[... 1 bytes left out".repeat(50_000)]) {
+    // An expression that looks at the same text again and again takes minutes, and nothing in the same process ends it.
+    const { status, stdout: length, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program], { input: stdout, encoding: "utf8", timeout: 60_000 });
+    assert.equal(status, 0, stderr || "it was still busy after a minute");
+    assert.ok(Number(length) > 20_000 && Number(length) < 31_000, length);
+  }
+});
+
+test("who gives up stops no other cell, and what was given up before it began stops none", async () => {
+  const waiting = [];
+  const here = session(({ signal }) => new Promise((_, reject) => {
+    waiting.push(signal);
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  }));
+  const tool = pythonTool(here);
+  const [one, two] = [new AbortController(), new AbortController()];
+  const first = tool.execute({ code: "first" }, { abortSignal: one.signal });
+  const second = tool.execute({ code: "second" }, { abortSignal: two.signal });
+  two.abort();
+  await assert.rejects(second, { name: "AbortError" });
+  await assert.rejects(tool.execute({ code: "third" }, { abortSignal: AbortSignal.abort() }), { name: "AbortError" });
+  assert.deepEqual([waiting.length, here.interrupted], [2, 0]);
+  one.abort();
+  await assert.rejects(first, { name: "AbortError" });
+  assert.equal(here.interrupted, 1);
 });
 
 test("the tool of the AI SDK gives all to the program and text to the model", async () => {
@@ -99,9 +131,9 @@ test("a sandbox that has ended, a broken connection and an abort", async () => {
   assert.match(await run(failing(new sdk.NetworkError("it broke"))), /Whether the code ran is not known/);
   assert.match(await run(failing(new sdk.NetworkError("refused", { sent: false }))), /^\[error\]\nThe code did not run: refused/);
   await assert.rejects(run(failing(new RangeError("of ours"))), RangeError);
-  const aborted = AbortSignal.abort(new Error("enough"));
-  const here = session(({ signal }) => { throw signal.reason; });
-  await assert.rejects(run(pythonTool(here), { abortSignal: aborted }), /enough/);
+  const aborted = new AbortController();
+  const here = session(({ signal }) => { aborted.abort(new Error("enough")); throw signal.reason; });
+  await assert.rejects(run(pythonTool(here), { abortSignal: aborted.signal }), /enough/);
   assert.equal(here.interrupted, 1, "nobody waits for it");
   assert.throws(() => pythonTool({}), /must be a Sandbox or a CodeContext/);
   assert.throws(() => pythonTool(here, { timeoutSeconds: 0 }), RangeError);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional
@@ -206,16 +207,19 @@ async def beside(feed: Callable[[], Any], wait: Callable[[], Any]) -> Any:
         await asyncio.gather(feeding, return_exceptions=True)
 
 _shared: Dict[Any, Dict[Any, Any]] = {}
+_sharing = threading.Lock()  # loops come and go in several threads
 
 
 def shared(key: Any, make: Callable[[], Any]) -> Any:
     """One client a server and key for all sandboxes of the running loop, so that connections are kept."""
     loop = asyncio.get_running_loop()
-    for other in [known for known in _shared if known.is_closed()]:
-        del _shared[other]
-    of_loop = _shared.setdefault(loop, {})
-    found = of_loop.get(key)
-    return found if found is not None else of_loop.setdefault(key, make())
+    with _sharing:
+        for other in [known for known in _shared if known.is_closed()]:
+            del _shared[other]
+        of_loop = _shared.setdefault(loop, {})
+        if key not in of_loop:
+            of_loop[key] = make()
+        return of_loop[key]
 
 
 async def side_by_side(limit: int, work: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .. import AsyncSandbox
+from .. import AsyncCodeContext, AsyncSandbox
 from ..errors import PandastackError, SandboxTimeout
 from .observation import MAX_OUTPUT, Figure, Interpreter, Observation, failure, middle, require
 
@@ -67,23 +67,49 @@ class SandboxCodeExecutor(CodeExecutor, Component[SandboxCodeExecutorConfig]):
         self._options = options
         self._timeout_seconds = timeout_seconds
         self._on_figure = on_figure
+        self._starting: "Optional[asyncio.Future[Tuple[AsyncSandbox, AsyncCodeContext]]]" = None
+        self._waiting = 0  # for it
         self._sandbox: Optional[AsyncSandbox] = None
-        self._context: Any = None
+        self._context: Optional[AsyncCodeContext] = None
 
     async def start(self) -> None:
-        """Makes the sandbox, and an interpreter in it."""
-        if self._sandbox is None:
-            options = {"template": "code-interpreter", "ttl_seconds": 3600, **self._options}
-            self._sandbox = self._given or await AsyncSandbox.create(**options)
-            self._context = await self._sandbox.create_code_context()
+        """Makes the sandbox, and an interpreter in it. Several may want it at once."""
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+        starting = self._starting
+        self._waiting += 1
+        try:
+            self._sandbox, self._context = await asyncio.shield(starting)
+        except BaseException:
+            if self._starting is starting and (starting.done() or self._waiting == 1):  # it failed, or nobody wants it any more
+                await asyncio.shield(self.stop())
+            raise
+        finally:
+            self._waiting -= 1
+
+    async def _start(self) -> Tuple[AsyncSandbox, AsyncCodeContext]:
+        options = {"template": "code-interpreter", "ttl_seconds": 3600, **self._options}
+        sandbox = self._given or await AsyncSandbox.create(**options)
+        try:
+            return sandbox, await sandbox.create_code_context()
+        except BaseException:
+            if self._given is None:
+                await sandbox.kill()
+            raise
 
     async def stop(self) -> None:
         """Ends the interpreter, and the sandbox if it is the executor's own."""
-        sandbox, context = self._sandbox, self._context
+        starting, self._starting = self._starting, None
         self._sandbox = self._context = None
-        if sandbox is not None and self._given is None:
+        if starting is None:
+            return
+        try:
+            sandbox, context = await starting
+        except PandastackError:  # whoever started it hears of it
+            return
+        if self._given is None:
             await sandbox.kill()
-        elif context is not None:
+        else:
             await context.close()
 
     async def restart(self) -> None:

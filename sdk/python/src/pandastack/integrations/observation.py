@@ -11,10 +11,11 @@ import inspect
 import json
 import re
 import struct
+import threading
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple, Union
 
 from .. import _checks as check
 from ..errors import APIConnectionError, NotFoundError, PandastackError
@@ -36,7 +37,9 @@ MAX_OUTPUT = 30_000
 MAX_VALUE = 10_000
 MAX_FIGURES = 8
 
-_CUT = re.compile(r"\n?\[\.\.\. (\d+) bytes left out[^\n]*\.\.\.\]\n")  # the server's line, where it left out some
+# The server's line, where it left out some. Code can write what begins like it, as often and as long as it likes, so no two
+# attempts to find it look at the same text.
+_CUT = re.compile(r"\n?\[\.\.\. (\d{1,16}) bytes left out[^\n\[]*\.\.\.\]\n")
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml")
 _WORDS = ("text/plain", "text/markdown", "text/latex", "application/json")
 
@@ -114,6 +117,16 @@ class Observation:
         return self.text
 
 
+class _Caller:
+    """Who waits for a cell."""
+
+    begun = False  # it is the turn of the cell
+    left = False
+
+
+_stopping: "Set[asyncio.Future[None]]" = set()  # event loops keep no reference to their tasks
+
+
 class Interpreter:
     """Runs the cells of a model in a sandbox, and turns whatever comes of them into observations.
 
@@ -140,33 +153,43 @@ class Interpreter:
         self.timeout_seconds = check.seconds("timeout_seconds", timeout_seconds)
         self.on_figure = on_figure
         self.is_async = inspect.iscoroutinefunction(session.run_code)
+        self._turn = threading.Lock()
+        self._asked: "List[asyncio.Future[Execution]]" = []
 
     def run(self, code: str) -> Observation:
         """Runs a cell. What goes wrong in it, or with its sandbox, is in the observation and not raised."""
         if self.is_async:
             raise TypeError("an asynchronous sandbox needs an asynchronous agent; use Sandbox instead of AsyncSandbox")
         try:
-            return self._seen(self.session.run_code(code, timeout_seconds=self.timeout_seconds))
+            return self._seen(self._in_turn(code, _Caller()))
         except PandastackError as error:
             return failure(error)
 
     async def arun(self, code: str) -> Observation:
-        """The same without blocking the event loop. When its caller is cancelled, what runs in the interpreter is
-        interrupted."""
+        """The same without blocking the event loop. When its caller is cancelled, its cell is interrupted, or never begins
+        if it waits behind another one of this interpreter."""
+        caller = _Caller()
         asked: Awaitable[Execution]
         if self.is_async:
             asked = self.session.run_code(code, timeout_seconds=self.timeout_seconds)
         else:
-            asked = asyncio.to_thread(self.session.run_code, code, timeout_seconds=self.timeout_seconds)
+            asked = asyncio.to_thread(self._in_turn, code, caller)
         running = asyncio.ensure_future(asked)
+        self._asked.append(running)
+        running.add_done_callback(self._asked.remove)
         try:
             return self._seen(await asyncio.shield(running))
         except PandastackError as error:
             return failure(error)
         except asyncio.CancelledError:
-            # A thread can't be cancelled; what it waits for can. Nobody wants to know any more how it ends.
+            caller.left = True
+            # Nobody wants to know any more how it ends.
             running.add_done_callback(lambda done: done.cancelled() or done.exception())
-            await self._interrupt()
+            # By a task of its own: some cancel a caller again and again, as anyio does, until it is gone.
+            stopping = asyncio.ensure_future(self._stop(running, caller))
+            _stopping.add(stopping)
+            stopping.add_done_callback(_stopping.discard)
+            await asyncio.shield(stopping)
             raise
 
     def run_json(self, arguments: str) -> Observation:
@@ -184,6 +207,20 @@ class Interpreter:
         except ValueError as error:
             return Observation(f"[error]\nThe arguments don't fit: {error}", ok=False)
         return await self.arun(code)
+
+    def _in_turn(self, code: str, caller: "_Caller") -> Execution:
+        """Runs a cell when those that were asked for in other threads have ended."""
+        with self._turn:
+            caller.begun = True
+            if caller.left:
+                return Execution(end="interrupted")
+            return self.session.run_code(code, timeout_seconds=self.timeout_seconds)
+
+    async def _stop(self, running: "asyncio.Future[Execution]", caller: "_Caller") -> None:
+        """Stops a cell that nobody waits for, and no other: the server runs them in the order in which they were asked for."""
+        if running.cancelled() or (self._asked[:1] == [running] if self.is_async else caller.begun):
+            await self._interrupt()
+        running.cancel()  # one that waits is not run when its caller is gone; a thread can't be cancelled
 
     async def _interrupt(self) -> None:
         try:
@@ -205,7 +242,10 @@ class Interpreter:
 
 
 def _code(arguments: str) -> str:
-    given = json.loads(arguments)
+    try:
+        given = json.loads(arguments)
+    except (RecursionError, TypeError):  # nested without end; none at all
+        given = None
     code = given.get("code") if isinstance(given, dict) else None
     if not isinstance(code, str):
         raise ValueError('they must be {"code": "…"}, an object with one string')

@@ -10,8 +10,9 @@ import base64
 import inspect
 import io
 import json
+import keyword
 import pickle
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from .. import Sandbox
 from .observation import Figure, Interpreter, require
@@ -85,6 +86,7 @@ class SandboxExecutor(PythonExecutor):
             raise TypeError(f"a sandbox is given, so it is too late for {', '.join(sorted(options))}")
         self._own = sandbox is None
         self._tools: Dict[str, Any] = {}
+        self._variables: Set[str] = set()
         self._drawn: List[Figure] = []
         self.sandbox = sandbox or Sandbox.create(**{"template": "code-interpreter", "ttl_seconds": 3600, **options})
         try:
@@ -102,8 +104,7 @@ class SandboxExecutor(PythonExecutor):
         if given == self._tools:
             return
         self.sandbox.tools.set([_function(name, tool) for name, tool in given.items()])
-        if given:
-            self._setup(f"from tools import {', '.join(given)}")
+        self._import(given)
         self._tools = given
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
@@ -113,19 +114,22 @@ class SandboxExecutor(PythonExecutor):
             ValueError: one cannot be pickled here, or not be read in the sandbox; the message says which and why.
         """
         for name, value in variables.items():
-            if not name.isidentifier():
+            if not name.isidentifier() or keyword.iskeyword(name):
                 raise ValueError(f"the variable {name!r} has a name that Python has no variables of")
-            path = f"/tmp/{name}.pickle"
             try:
-                self.sandbox.filesystem.write(path, pickle.dumps(value, protocol=4))
-                self._setup(f"import pickle\nwith open({path!r}, 'rb') as file: {name} = pickle.load(file)\ndel file")
+                self.sandbox.filesystem.write(_pickled(name), pickle.dumps(value, protocol=4))
+                self._load(name)
             except Exception as error:
                 raise ValueError(f"the variable {name} ({type(value).__name__}) can't be sent to the sandbox: {error}") from error
+            self._variables.add(name)
 
     def __call__(self, code_action: str) -> CodeOutput:
-        """Runs a step. What goes wrong in it is raised, as smolagents wants it: the agent tells its model."""
+        """Runs a step. What goes wrong in it is raised, as smolagents wants it: the agent tells its model. An interpreter
+        that ended in it has tools and sent variables again, as they were sent."""
         seen = self._interpreter.run(code_action)
         self._drawn = list(seen.figures)
+        if seen.execution and not seen.execution.state_survived:
+            self._restore()
         answers = [r.data[_ANSWER] for r in seen.execution.results if _ANSWER in r.data] if seen.execution else []
         if answers:
             logs = seen.execution.stdout if seen.execution else ""
@@ -149,10 +153,30 @@ class SandboxExecutor(PythonExecutor):
         else:
             self._context.close()
 
+    def _restore(self) -> None:
+        """Gives an interpreter that was replaced what it had from here: without `final_answer` no run could end."""
+        self._setup(_SETUP)
+        self._import(self._tools)
+        for name in sorted(self._variables):
+            self._load(name)
+
+    def _import(self, tools: Mapping[str, Any]) -> None:
+        if tools:
+            self._setup(f"from tools import {', '.join(tools)}")
+
+    def _load(self, name: str) -> None:
+        # Without a name of its own, which could be that of a variable.
+        self._setup(f"{name} = __import__('pickle').loads(__import__('pathlib').Path({_pickled(name)!r}).read_bytes())")
+
     def _setup(self, code: str) -> None:
         done = self._context.run_code(code)
         if done.error:
             raise RuntimeError(done.error)
+
+
+def _pickled(name: str) -> str:
+    """The file in the sandbox that a variable is loaded from."""
+    return f"/tmp/{name}.pickle"
 
 
 def _answer(encoded: str) -> Any:
