@@ -24,7 +24,10 @@ export class PortConnection implements AsyncDisposable {
     this.readable = new ReadableStream<Uint8Array>({
       start: (controller) => void (this.#heard = controller),
       pull: () => line.resume(),
-      cancel: () => this.close(),
+      cancel: () => {
+        this.#over = true; // for this stream, too
+        this.close();
+      },
     });
     this.writable = new WritableStream<Uint8Array>({
       write: async (data) => {
@@ -40,8 +43,9 @@ export class PortConnection implements AsyncDisposable {
     line.listen({ message: (kind, data) => this.#take(kind, data), over }, { largest: LARGEST });
   }
 
-  /** Ends it, in both directions. */
+  /** Ends it, in both directions. What has come can still be read; a read that waits for more finds the end. */
   close(): void {
+    if (!this.#over) this.#heard.close();
     this.#over = true;
     this.#line.close();
   }

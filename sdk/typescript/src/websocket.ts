@@ -159,7 +159,8 @@ class Messages {
   #size = 0; // of what is left
   #wanted = 2; // bytes, before there is more to be read
   #kind = 0; // of the message that has begun
-  #begun: Uint8Array[] = []; // frames of it
+  #begun = new Uint8Array(0); // frames of it, with room for more
+  #has = 0; // bytes of it
 
   constructor(largest: number) {
     this.#largest = largest;
@@ -178,26 +179,37 @@ class Messages {
       this.#wanted = 2 + width;
       if (head.length < this.#wanted) break;
       const size = width === 0 ? short : head.subarray(2, 2 + width).reduce((sum, byte) => sum * 256 + byte, 0);
-      const before = this.#begun.reduce((sum, frame) => sum + frame.length, 0);
-      if (before + size > this.#largest || (head[1]! & 128) !== 0) throw new Error("it sent a message that can't be read");
+      if (this.#has + size > this.#largest || (head[1]! & 128) !== 0) throw new Error("it sent a message that can't be read");
       this.#wanted += size;
       if (head.length < this.#wanted) break;
       at += this.#wanted;
       const [kind, last] = [head[0]! & 15, (head[0]! & 128) !== 0];
-      const said = head.slice(2 + width, this.#wanted);
+      const said = head.subarray(2 + width, this.#wanted);
       if (kind >= 8) {
-        yield { kind, data: said }; // which may come between the frames of a message
+        yield { kind, data: said.slice() }; // which may come between the frames of a message
         continue;
       }
       if (kind > 0) this.#kind = kind;
-      this.#begun.push(said);
+      this.#begin(said);
       if (!last) continue;
-      const whole = this.#begun.length === 1 ? said : joined(this.#begun);
-      this.#begun = [];
+      const whole = this.#begun.slice(0, this.#has);
+      [this.#begun, this.#has] = [new Uint8Array(0), 0];
       yield { kind: this.#kind, data: whole };
     }
     this.#left = [all.slice(at)];
     this.#size = all.length - at;
+  }
+
+  /** Takes one more frame of a message: however many there are, they hold no more than their bytes. */
+  #begin(frame: Uint8Array): void {
+    const has = this.#has + frame.length;
+    if (has > this.#begun.length) {
+      const room = new Uint8Array(this.#has === 0 ? has : 2 * has);
+      room.set(this.#begun.subarray(0, this.#has));
+      this.#begun = room;
+    }
+    this.#begun.set(frame, this.#has);
+    this.#has = has;
   }
 }
 

@@ -4,6 +4,8 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import * as sdk from "@pandastack/sdk";
 import { BREAK, HANG, KEY, SANDBOX, serve as serveAny } from "./fake-server.mjs";
 
@@ -14,6 +16,9 @@ const folder = async (t) => {
   t.after(() => rm(made, { recursive: true }));
   return made;
 };
+
+setFlagsFromString("--expose-gc");
+const garbage = runInNewContext("gc"); // collects it
 
 const collect = async (items) => {
   const all = [];
@@ -564,4 +569,47 @@ test("links to files", async (t) => {
     { path: "/a", method: "GET", ttl_seconds: 5 },
     { path: "/b", method: "PUT", ttl_seconds: 3600, max_bytes: 7 },
   ]);
+});
+
+test("closing a connection to a port ends a read that waits; what came before is read", async (t) => {
+  const { server, sandbox } = await serve(t);
+  let far;
+  server.on("GET", ".*/ports/7/connect", { line: (line) => (far = line) });
+  const port = await sandbox.dial(7);
+  const reader = port.readable.getReader();
+  far.frame(2, Buffer.from("hello"));
+  assert.equal(new TextDecoder().decode((await reader.read()).value), "hello");
+  const waits = reader.read();
+  port.close();
+  assert.deepEqual(await waits, { done: true, value: undefined });
+  await far.closed;
+  port.close(); // again, which does nothing
+
+  const other = await sandbox.dial(7);
+  await other.readable.cancel();
+  await far.closed;
+});
+
+test("a message of frames without end or words is no more than its bytes", async (t) => {
+  const { server, sandbox } = await serve(t);
+  let far;
+  server.on("GET", ".*/ports/7/connect", { line: (line) => (far = line) });
+  const port = await sandbox.dial(7);
+  t.after(() => port.close());
+  const reader = port.readable.getReader();
+  const count = 50_000;
+  const heard = async () => {
+    far.frame(9, Buffer.from("there?")); // answered when all before it was heard
+    assert.equal((await far.next()).kind, 10);
+    garbage();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = await heard();
+  far.frame(2, Buffer.from("a"), false);
+  far.socket.write(Buffer.alloc(2 * count)); // each two zeros: more of the message, of no bytes
+  const grown = (await heard()) - before;
+  far.frame(0, Buffer.from("b"), false);
+  far.frame(0, Buffer.from("c"));
+  assert.equal(new TextDecoder().decode((await reader.read()).value), "abc");
+  assert.ok(grown < 40 * count, `${grown} bytes are held for ${count} empty frames`);
 });
