@@ -271,7 +271,7 @@ class Context:
             error = None
         if error is None:
             return {"op": "end", "id": run, "status": "ok"}
-        failure = describe_failure(error)
+        failure = interrupts.during(lambda: describe_failure(error))  # it calls the user's code
         # `%tb` and `%debug` look here.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         return {

@@ -24,6 +24,7 @@ from types import FrameType, TracebackType
 from IPython.core.error import UsageError
 
 from .bundles import shorten
+from .interrupts import exposing, whole
 from .time_limit import OutOfTime, time_limit
 
 #: The longest traceback and the longest message, in characters; head and tail are kept.
@@ -48,15 +49,33 @@ class Failure:
     traceback: str
 
 
+@exposing
 def describe_failure(error: BaseException) -> Failure:
-    """The three strings of ``error``. Never raises and always ends, whatever the exception's own methods do."""
+    """The three strings of ``error``. Never raises and always ends, whatever the exception's own methods do.
+
+    Within :func:`interrupts.during` an interrupt breaks those methods off, as it does the rest of the user's code.
+    """
     try:
         with time_limit(_SECONDS):
-            text, value = "".join(_chain(error, set())), _message(error)
+            value = _message(error)
+            text = "".join(_chain(error, set()))
     except BaseException as fault:  # what user code raises here may be anything
-        why = "took too long" if isinstance(fault, OutOfTime) else f"raised {type(fault).__name__}"
-        value = f"<exception str() {why}>"
-        text = f"{''.join(_frames(error.__traceback__))}{_kind(error)}: {value}"
+        return _speechless(error, fault)
+    return _failure(error, value, text)
+
+
+@whole
+def _speechless(error: BaseException, fault: BaseException) -> Failure:
+    """What can be said of ``error`` without its own methods, which ended with ``fault``."""
+    why = "took too long" if isinstance(fault, OutOfTime) else f"raised {type(fault).__name__}"
+    if isinstance(fault, KeyboardInterrupt):
+        why = "was interrupted"
+    value = f"<exception str() {why}>"
+    return _failure(error, value, f"{''.join(_frames(error.__traceback__))}{_kind(error)}: {value}")
+
+
+@whole
+def _failure(error: BaseException, value: str, text: str) -> Failure:
     return Failure(
         name=type(error).__name__,
         value=shorten(value, VALUE_LIMIT),
@@ -105,6 +124,11 @@ def _one(error: BaseException) -> Iterator[str]:
 
 
 def _last_lines(error: BaseException) -> Iterator[str]:
+    said = [error]
+    for one in said:  # first: TracebackException catches whatever breaks a str() off, and would be followed by another
+        _message(one)
+        if isinstance(one, BaseExceptionGroup):
+            said += one.exceptions
     try:
         # The traceback is needed for "Did you mean", its frames are not.
         summary = traceback.TracebackException(type(error), error, error.__traceback__, limit=0, compact=True)

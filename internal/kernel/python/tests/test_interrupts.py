@@ -46,6 +46,28 @@ def test_shows_where_it_was(context):
     assert "in loop" in ran.end["traceback"] and ran.end["traceback"].endswith("KeyboardInterrupt")
 
 
+SLOW = """
+class Slow(Exception):
+    def __str__(self):
+        print('go', flush=True)
+        while True:
+            pass
+
+    __repr__ = __str__
+
+slow = Slow()
+"""
+
+
+@pytest.mark.parametrize("raising", ["raise slow", "raise KeyError(slow)", "raise ValueError(1) from slow", "raise ExceptionGroup('of them', [slow])"])
+def test_an_exception_that_is_long_in_saying_what_it_is_can_be_interrupted(context, raising):
+    context.run(SLOW)
+    ran = context.run_interrupted(raising, "go")
+    assert "was interrupted" in ran.end["error_value"], "it was its time that ran out"
+    assert ran.stdout.count("go") == 1, "once it was interrupted it was asked again"
+    assert context.run("type(slow).__name__").text == "'Slow'"
+
+
 def test_between_cells_it_is_ignored(context):
     for _ in range(5):
         os.killpg(context.pid, signal.SIGINT)
