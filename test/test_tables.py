@@ -15,17 +15,18 @@ import pyarrow.parquet
 import pytest
 from openpyxl.styles import Font
 
-TABLES = Path(__file__).resolve().parent.parent / "internal" / "agent" / "python" / "tables.py"
+TABLES = Path(__file__).resolve().parent.parent / "internal" / "agent" / "python" / "tables"
 
 LOAD = """
-import json, sys
+import json, os, sys
 sys.path.insert(0, "/tmp")
 import tables
 space = {{}}
-loader = tables.Loader(space, say=lambda words: None)
+loader = tables.Loader(space, say=lambda words: None, memory={memory})
+{before}
 try:
     made = loader.load({name!r})
-    print(repr([(t["name"], [(c["name"], c["type"]) for c in t["columns"]], t["notes"], [[str(v) if hasattr(v, "__len__") else None if v != v or v is None else v if isinstance(v, (int, float)) else str(v) for v in row] for row in space[t["name"]].astype(object).values.tolist()]) for t in made]))
+    print(repr([(t["name"], [(c["name"], c["type"]) for c in t["columns"]], t["notes"], [[str(v) if hasattr(v, "__len__") else None if v is None or repr(v) == "<NA>" or v != v else v if isinstance(v, (int, float)) else str(v) for v in row] for row in space[t["name"]].astype(object).values.tolist()]) for t in made]))
     again = {{}}
     exec(loader.source(), again)
     assert all(again[t["name"]].equals(space[t["name"]]) for t in made), "the code for the notebook gives something else"
@@ -36,11 +37,17 @@ except tables.Unreadable as error:
 
 @pytest.fixture(scope="module")
 def load(shared_sandbox):
-    shared_sandbox.filesystem.upload(TABLES, "/tmp/tables.py")
+    for module in TABLES.glob("*.py"):
+        shared_sandbox.filesystem.upload(module, f"/tmp/tables/{module.name}")
 
-    def load(name: str, content: str | bytes) -> Any:
-        shared_sandbox.filesystem.write(f"/workspace/{name}", content)
-        ran = shared_sandbox.run_code(LOAD.format(name=name), timeout_seconds=60)
+    def load(name: str, content: str | bytes | None, before: str = "", memory: int | None = None) -> Any:
+        """What comes of a file: for each table its variable, columns with types, notes and rows; or the words of an error.
+
+        before: code that runs before it is loaded; memory: bytes, in place of what the sandbox has.
+        """
+        if content is not None:
+            shared_sandbox.filesystem.write(f"/workspace/{name}", content)
+        ran = shared_sandbox.run_code(LOAD.format(name=name, before=before, memory=memory), timeout_seconds=60)
         assert ran.error is None, ran.error
         return ast.literal_eval(ran.stdout)
 
@@ -91,7 +98,10 @@ CASES: dict[str, tuple[str | bytes, list[tuple[str, str]], list[str], list[list[
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found_out(load, name):
-    content, columns, words, rows = CASES[name]
+    check(load, name, *CASES[name])
+
+
+def check(load: Any, name: str, content: str | bytes, columns: list[tuple[str, str]], words: list[str], rows: list[list[Any]]) -> None:
     ((variable, got, notes, values),) = load(name, content)
     assert got == columns, notes
     assert variable.isidentifier() and variable not in ("sum", "records", "class")

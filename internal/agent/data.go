@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +17,27 @@ import (
 	"github.com/pandastack/pandastack/internal/llm"
 )
 
-//go:embed python/tables.py
-var tablesSource string
+//go:embed python/load_tables.py
+var loadSource string
 
-// tablesType is what python/tables.py says of the tables it made.
+//go:embed python/tables/*.py
+var tablesPackage embed.FS
+
+// tablesSources is the text of each module of python/tables, by its file's name.
+var tablesSources = func() map[string]string {
+	sources := map[string]string{}
+	files, err := tablesPackage.ReadDir("python/tables")
+	for _, f := range files {
+		text, failed := tablesPackage.ReadFile("python/tables/" + f.Name())
+		sources[f.Name()], err = string(text), errors.Join(err, failed)
+	}
+	if err != nil { // of what is compiled in
+		panic(err)
+	}
+	return sources
+}()
+
+// tablesType is what python/tables says of the tables it made.
 const tablesType = "application/vnd.pandastack.tables+json"
 
 const (
@@ -155,21 +172,15 @@ func (r *runner) given(ctx context.Context) (string, error) {
 	return dataPrompt(r.state.loaded), nil
 }
 
-// loadCell puts python/tables.py into a context and has it load files.
+// loadCell puts python/tables into a context and has it load files.
 func loadCell(names []string) string {
-	source, _ := json.Marshal(tablesSource) // JSON is Python here
+	sources, _ := json.Marshal(tablesSources) // JSON is Python here
 	files, _ := json.Marshal(names)
-	return `def _load():
-    import linecache, types
-    source, name = ` + string(source) + `, "<pandastack_tables>"
-    linecache.cache[name] = len(source), None, source.splitlines(True), name
-    tables = types.ModuleType("pandastack_tables")
-    exec(compile(source, name, "exec"), tables.__dict__)
-    tables.load(get_ipython(), ` + string(files) + `)
+	return loadSource + `
 try:
-    _load()
+    _load_tables(` + string(sources) + `, ` + string(files) + `)
 finally:
-    del _load`
+    del _load_tables`
 }
 
 // load makes tables of the files, once, and writes down what came of it.
