@@ -158,7 +158,7 @@ func (m *Manager) enter(ctx context.Context, b *box) (call, error) {
 	for {
 		c, wait, err := b.begin(m.cfg.Now(), guest.IsUnrepeatable(ctx), !guest.MayWake(ctx))
 		switch {
-		case err != nil && b.asleep() && guest.MayWake(ctx):
+		case errors.Is(err, errAsleep) && guest.MayWake(ctx):
 			if err := m.awaken(ctx, b); err != nil {
 				return call{}, err
 			}

@@ -327,6 +327,7 @@ func TestImportsAtOnce(t *testing.T) {
 		<-s.reached
 	}
 	r.notImported(file, sandbox.Import{}, fault.NoCapacity)
+	r.notImported([]byte("it is not even looked at"), sandbox.Import{}, fault.NoCapacity)
 	leave()
 	for _, s := range started {
 		close(s.goOn)

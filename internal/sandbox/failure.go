@@ -31,7 +31,7 @@ func errState(row store.Sandbox) error {
 	case store.Creating:
 		return fault.New(api.CodeConflict, "sandbox %s is still being created", row.ID).WithHint("try again in a moment")
 	case store.Hibernated:
-		return fault.New(api.CodeConflict, "sandbox %s was hibernated", row.ID).WithHint("any new call wakes it")
+		return fault.Wrap(errAsleep, api.CodeConflict, "sandbox %s was hibernated", row.ID).WithHint("any new call wakes it")
 	case store.Paused:
 		return fault.New(api.CodeConflict, "sandbox %s is paused", row.ID).WithHint("resume it first")
 	case store.Stopping, store.Deleted, store.Failed:
@@ -45,6 +45,9 @@ func errState(row store.Sandbox) error {
 		return fault.New(api.CodeConflict, "sandbox %s is %s", row.ID, row.State)
 	}
 }
+
+// errAsleep marks what a hibernated sandbox cannot do until it is woken.
+var errAsleep = errors.New("it sleeps")
 
 // The reasons for an end that are kept in EndReason.
 const (

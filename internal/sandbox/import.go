@@ -140,7 +140,7 @@ func (m *Manager) admit(ctx context.Context, carrier driver.Carrier, owner, name
 		ID: newID("sn-"), Owner: owner, Name: f.Snapshot.Name, SandboxID: f.Snapshot.SandboxID, ParentID: f.Snapshot.ParentID,
 		Template: t.Info.Name, Digest: t.Info.Digest, Driver: f.Driver.Name,
 		// More than this server gives anybody is not given because it was elsewhere.
-		CPU: min(f.Limits.CPU, m.cfg.MaxCPU), MemoryMB: min(f.Limits.MemoryMB, m.cfg.MaxMemoryMB), DiskMB: min(f.Limits.DiskMB, m.cfg.MaxDiskMB), PIDs: f.Limits.PIDs,
+		CPU: min(f.Limits.CPU, m.cfg.MaxCPU), MemoryMB: min(f.Limits.MemoryMB, m.cfg.MaxMemoryMB), DiskMB: min(f.Limits.DiskMB, m.cfg.MaxDiskMB), PIDs: min(f.Limits.PIDs, m.cfg.MaxPIDs),
 		Metadata: f.Snapshot.Metadata, Generation: f.Snapshot.Generation, DurationMS: f.Snapshot.DurationMS, CreatedAt: m.cfg.Now(), Tools: f.Tools,
 		Contexts: f.Snapshot.Contexts,
 		Origin: &api.SnapshotOrigin{

@@ -254,7 +254,7 @@ type Manager struct {
 	created time.Time // when the last create ended
 
 	diskTaken int64          // bytes set aside for images that are being written
-	restoring map[string]int // snapshots that sandboxes are being made from
+	restoring map[string]int // snapshots that sandboxes are being made from, or that are beingRemoved
 	transfers map[string]int // snapshots that are being exported and imported, by owner
 }
 

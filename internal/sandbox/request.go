@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strings"
@@ -140,7 +141,7 @@ func (m *Manager) wishFromSnapshot(ctx context.Context, w wish, req api.CreateSa
 		w.tools, err = m.planTools(ctx, w.owner, req.Tools, sn.Tools)
 	}
 	if err == nil {
-		w, err = m.limited(w, req, driver.Limits{CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, PIDs: w.template.PIDs})
+		w, err = m.limited(w, req, driver.Limits{CPU: sn.CPU, MemoryMB: sn.MemoryMB, DiskMB: sn.DiskMB, PIDs: cmp.Or(sn.PIDs, w.template.PIDs)})
 	}
 	if err != nil {
 		release()

@@ -357,8 +357,8 @@ func (m *Manager) Pause(ctx context.Context, owner, id string) error {
 	defer b.shut()()
 	b.drain(ctx, stillDrain)
 	m.announce(ctx, b)
-	if err := p.Pause(ctx, b.inst); err != nil {
-		return fmt.Errorf("pausing sandbox %s: %w", id, stopped(ctx, err))
+	if err := p.Pause(ctx, b.inst); err != nil { // it may stand still all the same
+		return cause(fmt.Errorf("pausing sandbox %s: %w", id, stopped(ctx, err)), p.Resume(context.WithoutCancel(ctx), b.inst))
 	}
 	was := row
 	if _, can := m.cfg.Driver.(driver.Snapshotter); can {
@@ -371,9 +371,12 @@ func (m *Manager) Pause(ctx context.Context, owner, id string) error {
 		}
 	}
 	if err != nil {
-		b.setRow(was)
+		var undo error
+		if b.get().State == store.Paused {
+			undo = m.save(context.WithoutCancel(ctx), b, was, store.Paused)
+		}
 		m.removeImage(m.sleepImage(was))
-		return cause(fmt.Errorf("pausing sandbox %s: %w", id, err), p.Resume(context.WithoutCancel(ctx), b.inst))
+		return cause(fmt.Errorf("pausing sandbox %s: %w", id, err), errors.Join(undo, p.Resume(context.WithoutCancel(ctx), b.inst)))
 	}
 	m.note(b, api.LifePaused, caller.Payload(ctx, nil))
 	return nil
@@ -408,7 +411,7 @@ func (m *Manager) Resume(ctx context.Context, owner, id string) error {
 	}
 	if err := p.Resume(ctx, b.inst); err != nil {
 		row.State = store.Paused
-		return cause(fmt.Errorf("resuming sandbox %s: %w", id, err), m.save(ctx, b, row, store.Running))
+		return cause(fmt.Errorf("resuming sandbox %s: %w", id, err), m.save(context.WithoutCancel(ctx), b, row, store.Running))
 	}
 	m.removeImage(m.sleepImage(row))
 	m.note(b, api.LifeResumed, caller.Payload(ctx, nil))

@@ -220,12 +220,15 @@ func (m *Manager) DeleteSnapshot(ctx context.Context, owner, id string) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock() // so that no create begins in between
-	if n := m.restoring[sn.ID]; n > 0 {
-		return fault.New(api.CodeConflict, "snapshot %s is still needed: %d sandboxes are being made from it right now", sn.ID, n).
+	users, leave := m.forRemoval(sn.ID)
+	if users != 0 {
+		if users == beingRemoved {
+			return nil
+		}
+		return fault.New(api.CodeConflict, "snapshot %s is still needed: %d sandboxes are being made from it right now", sn.ID, users).
 			WithHint("try again when they run")
 	}
+	defer leave()
 	// The row goes first: an image without one is removed at the next start.
 	if err := m.cfg.Store.RemoveSnapshot(context.WithoutCancel(ctx), sn.ID); err != nil {
 		return ignoreStale(err)
@@ -247,11 +250,11 @@ func (m *Manager) expireSnapshots(ctx context.Context, now time.Time) error {
 }
 
 func (m *Manager) expireSnapshot(ctx context.Context, sn store.Snapshot, now time.Time) error {
-	m.mu.Lock()
-	defer m.mu.Unlock() // as in DeleteSnapshot
-	if m.restoring[sn.ID] > 0 {
+	users, leave := m.forRemoval(sn.ID)
+	if users != 0 {
 		return nil
 	}
+	defer leave()
 	if err := m.cfg.Store.ExpireSnapshot(ctx, sn.ID, now); err != nil {
 		return ignoreStale(err) // it was given more time, or deleted
 	}
@@ -261,30 +264,66 @@ func (m *Manager) expireSnapshot(ctx context.Context, sn store.Snapshot, now tim
 	return nil
 }
 
-// fromSnapshot checks a snapshot and holds it until release is called.
-func (m *Manager) fromSnapshot(ctx context.Context, owner, id string) (sn store.Snapshot, img *image, release func(), err error) {
-	if sn, err = m.findSnapshot(ctx, owner, id); err != nil {
-		var f *fault.Error
-		if errors.As(err, &f) {
-			f.Field = "from_snapshot"
-		}
-		return sn, nil, nil, err
-	}
+// beingRemoved is in the place of how many sandboxes are being made from a snapshot.
+const beingRemoved = -1
+
+// forRemoval keeps others from using a snapshot until leave is called, if nobody
+// does: users are how many sandboxes are being made from it.
+func (m *Manager) forRemoval(id string) (users int, leave func()) {
 	m.mu.Lock()
-	m.restoring[sn.ID]++
-	m.mu.Unlock()
-	done := func() {
+	defer m.mu.Unlock()
+	if users = m.restoring[id]; users != 0 {
+		return users, nil
+	}
+	m.restoring[id] = beingRemoved
+	return 0, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.restoring[sn.ID]--; m.restoring[sn.ID] == 0 {
-			delete(m.restoring, sn.ID)
-		}
+		delete(m.restoring, id)
 	}
+}
+
+// use keeps a snapshot from being removed until leave is called, unless it is
+// being removed.
+func (m *Manager) use(id string) (leave func(), ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.restoring[id] == beingRemoved {
+		return nil, false
+	}
+	m.restoring[id]++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.restoring[id]--; m.restoring[id] == 0 {
+			delete(m.restoring, id)
+		}
+	}, true
+}
+
+// fromSnapshot checks a snapshot and holds it until release is called.
+func (m *Manager) fromSnapshot(ctx context.Context, owner, id string) (sn store.Snapshot, img *image, release func(), err error) {
+	done := func() {}
 	defer func() {
+		var f *fault.Error
+		if errors.As(err, &f) && f.Code == api.CodeNotFound {
+			f.Field = "from_snapshot"
+		}
 		if err != nil {
 			done()
 		}
 	}()
+	if sn, err = m.findSnapshot(ctx, owner, id); err != nil {
+		return sn, nil, nil, err
+	}
+	leave, ok := m.use(id)
+	if !ok {
+		return sn, nil, nil, fault.New(api.CodeNotFound, "snapshot %s is being deleted", id)
+	}
+	done = leave
+	if sn, err = m.findSnapshot(ctx, owner, id); err != nil { // it may have gone before it was held
+		return sn, nil, nil, err
+	}
 	if sn.Driver != m.cfg.Driver.Name() {
 		return sn, nil, nil, fault.New(api.CodeConflict, "snapshot %s was made with the driver %s, and this server has %s", sn.ID, sn.Driver, m.cfg.Driver.Name())
 	}
