@@ -95,7 +95,6 @@ type Manager struct {
 	taken    int       // interpreters, by contexts
 	last     time.Time // of anything that a user waited for
 	limits   Limits
-	seeds    uint64
 	closed   bool
 
 	warm    *guestapi.WarmRequest // nil for a template without kernels
@@ -104,6 +103,10 @@ type Manager struct {
 	warming sync.Mutex
 
 	refill chan struct{}
+
+	seeding sync.Mutex // of what follows; taken last: whoever holds a context asks for entropy
+	base    []byte     // from the host
+	seeds   uint64
 }
 
 type seen struct {
@@ -309,11 +312,11 @@ func (m *Manager) take(ctx context.Context, f initFrame) (*interp, error) {
 
 // entropy gives 64 bytes that no copy of this sandbox has, nor another context.
 func (m *Manager) entropy() []byte {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.seeding.Lock()
+	defer m.seeding.Unlock()
 	m.seeds++
 	h := sha512.New()
-	h.Write(m.limits.Entropy)
+	h.Write(m.base)
 	h.Write(binary.BigEndian.AppendUint64(nil, m.seeds))
 	fresh := make([]byte, 32)
 	_, _ = rand.Read(fresh)
@@ -379,6 +382,9 @@ func (m *Manager) touch() {
 // Assign makes the limits of this sandbox hold, also for contexts that came
 // with a snapshot.
 func (m *Manager) Assign(l Limits) {
+	m.seeding.Lock()
+	m.base = l.Entropy
+	m.seeding.Unlock()
 	m.mu.Lock()
 	m.limits = l
 	m.last = m.cfg.Clock.Now() // the spares wait until the first cell is done
@@ -585,19 +591,18 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 		}
 		return m.Execution(cid, req.ExecutionID)
 	}
+	// Whoever finds the id used must find the execution: until both can be seen the
+	// lock is held.
+	defer m.mu.Unlock()
 	m.outputs++
-	number := m.outputs
 	m.last = m.cfg.Clock.Now()
-	m.remember(req.ExecutionID, seen{cid, digest})
-	m.mu.Unlock()
-
 	ex := &Execution{
 		ID: req.ExecutionID, code: req.Code, note: req.Notebook, ask: req.Ask, digest: digest, timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
 		settled: make(chan struct{}),
 		Log: eventlog.New(eventlog.Options{
 			Head: guestapi.KeepHead, Tail: guestapi.KeepTail, Text: true, MaxOther: maxResults,
 			Spill: &eventlog.Spill{
-				Path: filepath.Join(m.cfg.OutputDir, fmt.Sprintf("execution-%d.log", number)), Max: guestapi.MaxOutputFile, Keep: KeepFiles,
+				Path: filepath.Join(m.cfg.OutputDir, fmt.Sprintf("execution-%d.log", m.outputs)), Max: guestapi.MaxOutputFile, Keep: KeepFiles,
 			},
 		}),
 	}
@@ -605,11 +610,9 @@ func (m *Manager) Run(cid string, req guestapi.RunRequest) (*Execution, error) {
 		ex.timeout = defaultTimeout
 	}
 	if err := c.enqueue(ex); err != nil {
-		m.mu.Lock()
-		delete(m.seen, req.ExecutionID) // it will not run, so its id is free
-		m.mu.Unlock()
-		return nil, err
+		return nil, err // it will not run, so its id is free
 	}
+	m.remember(req.ExecutionID, seen{cid, digest})
 	return ex, nil
 }
 
