@@ -28,7 +28,7 @@ QUIET = {
 
 # Their wishes do not go together, so there are two environments, named for what they quarrel about.
 EXAMPLES = {
-    "openai-3": ["langchain", "openai", "openai_agents", "pydantic_ai", "smolagents", "autogen"],
+    "openai-3": ["langchain", "deepagents", "openai", "openai_agents", "openai_agents_sandbox", "pydantic_ai", "pydantic_ai_workspace", "smolagents", "autogen"],
     "openai-2": ["crewai", "llamaindex"],
 }
 HERE = EXAMPLES.get(Path(sys.prefix).name, [])  # none elsewhere: make test-frameworks runs these
