@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Dict, List
 
@@ -124,3 +126,27 @@ def test_event_loops_of_several_threads_have_their_clients() -> None:
     finally:
         sys.setswitchinterval(before)
     assert failed == []
+
+
+def test_a_server_may_take_its_time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pandastack._request import Request
+    from pandastack._sync import transport
+
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.5)
+    size = 32 << 20  # more than sockets hold
+
+    def serve() -> None:
+        line, _ = listener.accept()
+        with line, line.makefile("rb") as said:
+            while said.readline() != b"\r\n":
+                pass
+            time.sleep(1.5)  # longer than a connection may take
+            got = len(said.read(size))
+            line.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n{"bytes": %d}' % (11 + len(str(got)), got))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        to = transport.Transport(find_endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", "pds_x"))
+        answer = to.send(Request("PUT", "/x", body=bytes(size)))
+        to.close()
+    assert answer.object() == {"bytes": size}

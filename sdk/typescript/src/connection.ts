@@ -97,9 +97,10 @@ class Throttle {
 /** A signal that comes when the caller's does, or when nothing was heard for too long. */
 class Patience {
   readonly #controller = new AbortController();
-  readonly #ms: number;
+  #ms: number;
   readonly #given: AbortSignal | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #over = false;
   timedOut = false;
 
   constructor(seconds: number, given: AbortSignal | undefined) {
@@ -116,13 +117,20 @@ class Patience {
 
   readonly #stop = () => this.#controller.abort(this.#given?.reason);
 
-  /** Something was heard. */
+  /** Something was heard, or taken. */
   renew(): void {
     this.hold();
+    if (this.#over) return;
     this.#timer = setTimeout(() => {
       this.timedOut = true;
       this.#controller.abort();
     }, this.#ms);
+  }
+
+  /** So many bytes are sent at once, and nothing says how far they are: they have a second for each 128 KiB. */
+  sends(bytes: number): void {
+    this.#ms = Math.min(this.#ms + bytes / 131.072, 2 ** 31 - 1);
+    this.renew();
   }
 
   /** Nobody is waiting. */
@@ -131,6 +139,7 @@ class Patience {
   }
 
   end(): void {
+    this.#over = true;
     this.hold();
     this.#given?.removeEventListener("abort", this.#stop);
   }
@@ -399,10 +408,11 @@ export class Connection {
     Object.assign(headers, own);
     if (this.endpoint.apiKey !== undefined) headers["Authorization"] = `Bearer ${this.endpoint.apiKey}`;
     if (streamsBodies) headers["User-Agent"] = `pandastack-typescript/${VERSION}`; // a browser has its own
-    const source = await bodyOf(call, headers);
     const patience = new Patience(call.quietSeconds ?? this.answerSeconds, call.signal);
+    let source: Source = { body: undefined };
     const describe = (error: unknown) => this.#describe(error, call, patience, source.error?.());
     try {
+      source = await bodyOf(call, headers, patience);
       const init: RequestInit & { duplex?: "half" } = { method: call.method, headers, signal: patience.signal, redirect: "manual", cache: "no-store" };
       if (source.body !== undefined) init.body = source.body;
       if (source.body instanceof ReadableStream) init.duplex = "half";
@@ -501,28 +511,43 @@ interface Source {
   readonly error?: () => { error: unknown } | undefined;
 }
 
-async function bodyOf(call: Call, headers: Record<string, string>): Promise<Source> {
+async function bodyOf(call: Call, headers: Record<string, string>, patience: Patience): Promise<Source> {
   if (call.json !== undefined) {
     headers["Content-Type"] = "application/json";
-    return { body: JSON.stringify(call.json) };
+    const body = JSON.stringify(call.json);
+    patience.sends(body.length);
+    return { body };
   }
   const content = call.content;
   if (content === undefined) return { body: call.method === "GET" || call.method === "DELETE" ? undefined : "" };
   headers["Content-Type"] = "application/octet-stream";
-  if (!isStream(content)) return { body: typeof content === "string" ? content : (content as Uint8Array<ArrayBuffer> | ArrayBuffer | Blob) };
+  if (!isStream(content)) {
+    const body = typeof content === "string" ? content : (content as Uint8Array<ArrayBuffer> | ArrayBuffer | Blob);
+    patience.sends(typeof body === "string" ? body.length : body instanceof Blob ? body.size : body.byteLength);
+    return { body };
+  }
   let failed: { error: unknown } | undefined;
   const note = (error: unknown) => (failed = { error });
-  const stream = streamOf(content, note);
-  return { body: streamsBodies ? stream : await new Response(stream).blob(), error: () => failed };
+  const stream = streamOf(content, note, patience);
+  if (streamsBodies) return { body: stream, error: () => failed };
+  const body = await new Response(stream).blob();
+  patience.sends(body.size);
+  return { body, error: () => failed };
 }
 
 /** What is to be sent as a stream of bytes; text is encoded as UTF-8. */
-function streamOf(content: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array | string>, failed: (error: unknown) => void): ReadableStream<Uint8Array> {
+function streamOf(
+  content: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array | string>,
+  failed: (error: unknown) => void,
+  patience: Patience,
+): ReadableStream<Uint8Array> {
   const pieces = iterate(content);
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
+        patience.hold(); // what came before is sent; now the caller is waited for
         const { done, value } = await pieces.next();
+        patience.renew();
         if (done) controller.close();
         else controller.enqueue(typeof value === "string" ? new TextEncoder().encode(value) : value);
       } catch (error) {

@@ -1,9 +1,11 @@
 // Everything but cells: errors, retries, files, commands, copies of sandboxes, where the server is.
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import * as sdk from "@pandastack/sdk";
@@ -50,6 +52,27 @@ test("errors say what the server said", async (t) => {
 test("a wrong key is said with what to do", async (t) => {
   const { server } = await serve(t);
   await assert.rejects(new sdk.Client({ apiUrl: server.url, apiKey: "pds_wrong" }).me(), (error) => error instanceof sdk.AuthError && /PANDASTACK_API_KEY/.test(error.message));
+});
+
+test("what is sent may take longer than the server may be silent", async (t) => {
+  const [quietSeconds, pieces, piece] = [2, 30, new Uint8Array(1 << 20)];
+  const slow = createServer(async (request, response) => {
+    let [bytes, stops] = [0, 0];
+    for await (const chunk of request) {
+      bytes += chunk.length;
+      if (request.url === "/v1/slow" && bytes >> 20 > stops) await sleep(100 * ((bytes >> 20) - stops), (stops = bytes >> 20)); // a disk that is
+    }
+    response.end(JSON.stringify({ bytes }));
+  });
+  await new Promise((resolve) => slow.listen(0, "127.0.0.1", resolve));
+  t.after(() => slow.close());
+  const { connection } = new sdk.Client({ apiUrl: `http://127.0.0.1:${slow.address().port}`, apiKey: KEY });
+  const stream = async function* (pause) {
+    for (let i = 0; i < pieces; i++) yield await sleep(pause, piece);
+  };
+  const send = async (path, content) => (await connection.send({ method: "PUT", path, content, quietSeconds })).object().bytes;
+  const sent = await Promise.all([send("/slow", stream(0)), send("/slow", new Uint8Array(pieces << 20)), send("/quick", stream(100))]);
+  assert.deepEqual(sent, [pieces << 20, pieces << 20, pieces << 20]);
 });
 
 test("headers for a proxy go with every call, stream and socket", async (t) => {

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import urllib3
+import urllib3.connection
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -58,12 +59,33 @@ class StreamResponse:
             pass  # an older urllib3, or all of it has been read
 
 
+class _Patient:
+    """A connection whose server may take its time to read what is sent, as a slow disk or a program does behind it. urllib3
+    takes its limit for connecting, which is short, for that, too. TCP notices a server that is gone."""
+
+    sock: Any
+
+    def send(self, data: Any) -> None:
+        if self.sock is not None:  # connected
+            self.sock.settimeout(None)
+        super().send(data)  # type: ignore[misc]
+
+
+class _HTTPConnection(_Patient, urllib3.connection.HTTPConnection):
+    pass
+
+
+class _HTTPSConnection(_Patient, urllib3.connection.HTTPSConnection):
+    pass
+
+
 class Transport:
     """Sends requests to one server."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._pool = urllib3.connection_from_url(endpoint.origin, maxsize=POOL_SIZE, block=False)
+        self._pool.ConnectionCls = _HTTPSConnection if self._pool.scheme == "https" else _HTTPConnection
 
     def send(self, request: Request) -> Response:
         """The whole answer. Raises APIConnectionError when there is none."""

@@ -214,7 +214,8 @@ class Interpreter:
             caller.begun = True
             if caller.left:
                 return Execution(end="interrupted")
-            return self.session.run_code(code, timeout_seconds=self.timeout_seconds)
+            execution: Execution = self.session.run_code(code, timeout_seconds=self.timeout_seconds)
+            return execution
 
     async def _stop(self, running: "asyncio.Future[Execution]", caller: "_Caller") -> None:
         """Stops a cell that nobody waits for, and no other: the server runs them in the order in which they were asked for."""
