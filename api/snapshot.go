@@ -54,7 +54,7 @@ type SnapshotImport struct {
 // What a SnapshotMissing is.
 const (
 	MissingSecret = "secret" // of the workspace; name is its name
-	MissingValue  = "value"  // of a header, given with the sandbox and never exported; name is the header's
+	MissingValue  = "value"  // of a header or an address, given with the sandbox and never exported; name is the header's, "password", or that in the query, as "?token"
 	MissingPolicy = "policy" // a named network policy of the server's settings
 	MissingTools  = "tools"  // a namespace of tools that the server's settings declare
 )

@@ -2,6 +2,9 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
+	"net/url"
+	"strings"
 	"time"
 )
 
@@ -13,6 +16,64 @@ type Tools struct {
 	MCP       map[string]ToolMCP  `json:"mcp,omitempty"`       // servers of the Model Context Protocol, by namespace
 	Use       []string            `json:"use,omitempty"`       // namespaces that the server's own settings declare
 	Policy    ToolPolicy          `json:"policy,omitzero"`
+}
+
+// Shown gives tools as they may be shown: without the values of headers, and of
+// queries and passwords in addresses. What it is called on stays as it is.
+func (t *Tools) Shown() *Tools {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	out.HTTP, out.MCP = maps.Clone(t.HTTP), maps.Clone(t.MCP)
+	for name, h := range out.HTTP {
+		h.URL, h.BaseURL, h.Headers = ShownURL(h.URL), ShownURL(h.BaseURL), shownHeaders(h.Headers)
+		out.HTTP[name] = h
+	}
+	for name, m := range out.MCP {
+		m.URL, m.Headers = ShownURL(m.URL), shownHeaders(m.Headers)
+		out.MCP[name] = m
+	}
+	return &out
+}
+
+const redacted = "[redacted]"
+
+func shownHeaders(headers map[string]ToolHeader) map[string]ToolHeader {
+	out := maps.Clone(headers)
+	for name, h := range out {
+		if h.Value != "" {
+			h.Value = redacted
+			out[name] = h
+		}
+	}
+	return out
+}
+
+// ShownURL gives an address as it may be shown: tokens stand in queries, and
+// passwords before hosts.
+func ShownURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil { // nothing is known of its parts
+		return redacted
+	}
+	where := *u
+	where.User, where.RawQuery, where.ForceQuery, where.Fragment, where.RawFragment = nil, "", false, "", ""
+	shown := where.String()
+	if u.User != nil {
+		shown = strings.Replace(shown, "//", "//"+redacted+"@", 1)
+	}
+	if u.RawQuery == "" {
+		return shown
+	}
+	parts := strings.Split(u.RawQuery, "&")
+	for i, part := range parts {
+		parts[i] = redacted
+		if name, _, named := strings.Cut(part, "="); named {
+			parts[i] = name + "=" + redacted
+		}
+	}
+	return shown + "?" + strings.Join(parts, "&")
 }
 
 // ToolFunction is a function of a program.

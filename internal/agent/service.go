@@ -500,7 +500,9 @@ func (s *Service) Events(ctx context.Context, owner, id string, after int64, fol
 	l := s.live[id]
 	s.mu.Unlock()
 	if follow && l != nil {
-		return func(yield func(api.AgentEvent, error) bool) { l.hub.follow(ctx, after, yield) }, nil
+		return func(yield func(api.AgentEvent, error) bool) {
+			l.hub.follow(ctx, after, func(e api.AgentEvent, err error) bool { return yield(shown(e), err) })
+		}, nil
 	}
 	return func(yield func(api.AgentEvent, error) bool) {
 		if l == nil { // it may have ended just now
@@ -509,7 +511,7 @@ func (s *Service) Events(ctx context.Context, owner, id string, after int64, fol
 			}
 		}
 		for _, e := range entries {
-			if e.Seq > after && !yield(e, nil) {
+			if e.Seq > after && !yield(shown(e), nil) {
 				return
 			}
 		}
@@ -527,6 +529,18 @@ func (s *Service) Cancel(ctx context.Context, owner, id string) (api.AgentRun, e
 	if l != nil {
 		l.cancel(errCancelled)
 		select {
+// shown is an entry as it leaves the server. A run is gone on with, and done again,
+// with what the entry has.
+func shown(e api.AgentEvent) api.AgentEvent {
+	if e.Request == nil {
+		return e
+	}
+	req := *e.Request
+	req.BaseURL, req.Tools = api.ShownURL(req.BaseURL), req.Tools.Shown()
+	e.Request = &req
+	return e
+}
+
 		case <-l.done:
 		case <-ctx.Done():
 			return api.AgentRun{}, context.Cause(ctx)

@@ -81,7 +81,7 @@ func (s *Server) callable(u string) bool {
 }
 
 func errAddress(field, u string) error {
-	e := fault.New(api.CodeDenied, "this key may not have the server call %.200q", u)
+	e := fault.New(api.CodeDenied, "this key may not have the server call %.200q", api.ShownURL(u))
 	if u == "" {
 		e = fault.New(api.CodeDenied, "this key may not have the server call an address that the service's document names: give base_url")
 	}

@@ -191,7 +191,7 @@ func (m *Manager) openImage(id string) (files []*os.File, closeAll func(), err e
 }
 
 // carriedTools gives tools without what may be secret in them: values of headers,
-// and passwords in addresses. Names of secrets stay.
+// and passwords and queries of addresses. Names of secrets stay.
 func carriedTools(t *api.Tools) (*api.Tools, []api.SnapshotMissing, error) {
 	if t == nil {
 		return nil, nil, nil
@@ -208,14 +208,14 @@ func carriedTools(t *api.Tools) (*api.Tools, []api.SnapshotMissing, error) {
 	for _, space := range slices.Sorted(maps.Keys(out.HTTP)) {
 		h := out.HTTP[space]
 		left = append(left, withoutValues(space, h.Headers)...)
-		left = append(left, withoutPassword(space, &h.URL)...)
-		left = append(left, withoutPassword(space, &h.BaseURL)...)
+		left = append(left, withoutTokens(space, &h.URL)...)
+		left = append(left, withoutTokens(space, &h.BaseURL)...)
 		out.HTTP[space] = h
 	}
 	for _, space := range slices.Sorted(maps.Keys(out.MCP)) {
 		s := out.MCP[space]
 		left = append(left, withoutValues(space, s.Headers)...)
-		left = append(left, withoutPassword(space, &s.URL)...)
+		left = append(left, withoutTokens(space, &s.URL)...)
 		s.Command, s.Envs = nil, nil // which only settings can have
 		out.MCP[space] = s
 	}
@@ -232,14 +232,23 @@ func withoutValues(space string, headers map[string]api.ToolHeader) (left []api.
 	return left
 }
 
-func withoutPassword(space string, address *string) []api.SnapshotMissing {
+// withoutTokens takes out of an address what may be one: a password, and all of the query.
+func withoutTokens(space string, address *string) (left []api.SnapshotMissing) {
 	u, err := url.Parse(*address)
-	if err != nil || u.User == nil {
+	if err != nil {
 		return nil
 	}
-	u.User = nil
-	*address = u.String()
-	return []api.SnapshotMissing{{Kind: api.MissingValue, Name: "password", For: space}}
+	if u.User != nil {
+		left = append(left, api.SnapshotMissing{Kind: api.MissingValue, Name: "password", For: space})
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
+		left = append(left, api.SnapshotMissing{Kind: api.MissingValue, Name: "?" + name, For: space})
+	}
+	if len(left) > 0 {
+		u.User, u.RawQuery = nil, ""
+		*address = u.String()
+	}
+	return left
 }
 
 // toolRefs are the names of secrets that tools use, with what for.

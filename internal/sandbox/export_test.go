@@ -457,7 +457,7 @@ func TestSecretsStay(t *testing.T) {
 	}
 	row.ID = "sn-withtools"
 	row.Tools = &api.Tools{
-		HTTP: map[string]api.ToolHTTP{"crm": {URL: "https://user:pass-in-url@crm.example.com/api", Headers: map[string]api.ToolHeader{
+		HTTP: map[string]api.ToolHTTP{"crm": {URL: "https://user:pass-in-url@crm.example.com/api?v=2&token=tk", Headers: map[string]api.ToolHeader{
 			"A": {Value: "plain-value"}, "B": {Ref: "known", Prefix: "Bearer "}, "C": {Ref: "unknown"},
 		}}},
 		MCP: map[string]api.ToolMCP{"mail": {URL: "https://mail.example.com", Headers: map[string]api.ToolHeader{"D": {Value: "plain-value"}}}},
@@ -487,6 +487,7 @@ func TestSecretsStay(t *testing.T) {
 	}
 	want := []api.SnapshotMissing{
 		{Kind: "value", Name: "Authorization", For: "example.com"}, {Kind: "value", Name: "A", For: "crm"}, {Kind: "value", Name: "password", For: "crm"},
+		{Kind: "value", Name: "?token", For: "crm"}, {Kind: "value", Name: "?v", For: "crm"},
 		{Kind: "value", Name: "D", For: "mail"}, {Kind: "policy", Name: "p"}, {Kind: "secret", Name: "unknown", For: "crm"},
 	}
 	if !slices.Equal(done.Missing, want) {

@@ -67,7 +67,7 @@ func (s *Service) dialMCP(ctx context.Context, owner string, m api.ToolMCP) (*mc
 	}
 	session, err := client.Connect(ctx, transport, nil)
 	if err != nil {
-		return nil, failed(KindUnavailable, "%v", withoutURL(err))
+		return nil, failed(KindUnavailable, "%s", without([]byte(withoutURL(err).Error()), secretsIn(m.URL)))
 	}
 	return session, nil
 }
@@ -103,7 +103,7 @@ func listMCP(ctx context.Context, space string, m api.ToolMCP, session *mcp.Clie
 	}
 	for t, err := range session.Tools(ctx, nil) {
 		if err != nil {
-			return nil, failed(KindUnavailable, "it does not list its tools: %v", err)
+			return nil, failed(KindUnavailable, "it does not list its tools: %s", without([]byte(err.Error()), secretsIn(m.URL)))
 		}
 		name := pyName(t.Name)
 		if !anyGlob(m.Include, t.Name) && !anyGlob(m.Include, name) {
@@ -246,7 +246,7 @@ func (m *mcpSession) call(ctx context.Context, name string, wrapped bool, args j
 			m.drop(session)
 			return nil, failed(KindInterrupted, "the connection to the MCP server broke; whether the call was carried out is not known")
 		}
-		return nil, failed(KindFailed, "%s", without([]byte(err.Error()), hidden))
+		return nil, failed(KindFailed, "%s", without([]byte(err.Error()), append(hidden, secretsIn(m.spec.URL)...)))
 	}
 	value, err := resultOf(res, wrapped)
 	if err != nil {

@@ -58,7 +58,7 @@ func (s *Service) fetch(ctx context.Context, owner string, h api.ToolHTTP) (json
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL, nil)
 	if err != nil {
-		return nil, failed(KindInvalid, "its url is none: %v", err)
+		return nil, failed(KindInvalid, "its url is none: %s", without([]byte(withoutURL(err).Error()), secretsIn(h.URL)))
 	}
 	req.Header = headers
 	resp, err := s.http.Do(req)
@@ -67,7 +67,7 @@ func (s *Service) fetch(ctx context.Context, owner string, h api.ToolHTTP) (json
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, failed(KindUnavailable, "its document cannot be read: %s answers %s", h.URL, resp.Status)
+		return nil, failed(KindUnavailable, "its document cannot be read: %s answers %s", api.ShownURL(h.URL), resp.Status)
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxSpec+1))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -286,6 +287,30 @@ func headersOf(ctx context.Context, secrets Secrets, owner string, headers map[s
 		out.Set(name, v)
 	}
 	return out, hidden, nil
+}
+
+// secretsIn are the parts of an address that may be secret: the values of its query,
+// as they are and as they are written there, and the password. They are for errors;
+// in answers they may be words like others.
+func secretsIn(address string) (out []string) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return []string{address}
+	}
+	for part := range strings.SplitSeq(u.RawQuery, "&") {
+		_, value, named := strings.Cut(part, "=")
+		if !named {
+			value = part
+		}
+		if plain, err := url.QueryUnescape(value); err == nil && plain != value {
+			out = append(out, plain)
+		}
+		out = append(out, value)
+	}
+	if password, has := u.User.Password(); has {
+		out = append(out, password)
+	}
+	return out
 }
 
 // without takes secrets out of what goes into a sandbox. Services repeat what
