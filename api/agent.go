@@ -135,6 +135,7 @@ type AgentRun struct {
 	ForkAt     int               `json:"fork_at,omitempty"`   // before this turn of it
 	Follows    string            `json:"follows,omitempty"`   // the run that it goes on from
 	Metadata   map[string]string `json:"metadata,omitempty"`
+	Functions  []string          `json:"functions,omitempty"` // of a program, that its code can call: the one that is connected for the run
 	CreatedAt  time.Time         `json:"created_at"`
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 }

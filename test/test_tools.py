@@ -34,7 +34,7 @@ class Service:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                if self.path == "/openapi.json":
+                if self.path.partition("?")[0] == "/openapi.json":
                     return self.answer(200, outer.document)
                 if self.headers.get("Authorization") != f"Bearer {SECRET}":
                     return self.answer(401, {"error": "who are you?"})
@@ -575,6 +575,82 @@ def test_an_agent_calls_tools_and_waits_for_somebody(daemon: Daemon, tmp_path: P
     assert "def pay(cents: int) -> str:\n    \"\"\"Pay.\"\"\"" in prompt and "_call" not in prompt
 
 
+def test_what_is_done_again_of_a_run_calls_the_functions_of_this_program(daemon: Daemon, tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    def pay(cents: int) -> str:
+        paid.append(cents)
+        return f"paid {cents}"
+
+    turns = [code("from tools import pay\nprint(pay(cents=5))"), done("paid 5"), done("paid 5"), code("print(pay(cents=7))"), done("paid 7")]
+    server = {"api_url": daemon.url, "api_key": daemon.key}
+    with scripted(tmp_path, turns) as url:
+        model: dict[str, Any] = {"model": "openai:scripted", "base_url": url}
+        run = pandastack.Agent(**model, tools=[pay], keep="keep", **server).run("Pay.")
+        later = pandastack.Agent(**model, tools=[pay], **server)  # of this program when it was started again
+        fork = later.get(run.id).fork(2, **model)
+        assert (fork.answer, paid) == ("done", [5, 5])
+        forked = next(e.data["forked"] for e in fork.transcript() if e.type == "forked")
+        assert forked == {"of": run.id, "at": 2, "cells": 1, "outside": True}
+        assert later.get(fork.id).replay().answer == "done" and paid == [5, 5, 5]
+        assert later.run("Pay more.", follows=run.id).answer == "done" and paid == [5, 5, 5, 7]
+        without = pandastack.Agent(**model, **server)
+        for again in (lambda: without.get(run.id).fork(2, **model), without.get(run.id).replay, lambda: without.start("More.", follows=run.id)):
+            with pytest.raises(ValueError, match=f"{run.id} calls functions of a program that are not here: pay"):
+                again()
+    refused = subprocess.run([BIN, "agent", "fork", run.id, "--at", "2"], env=daemon.env, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2 and "functions of a program that are not here: pay" in refused.stderr, refused.stderr
+    Sandbox.get(run.sandbox_id or "", **server).kill()
+
+
+PROGRAM = """
+import sys
+import pandastack
+
+def pay(cents: int) -> str:
+    return f"first {cents}"
+
+run = pandastack.Agent("openai:scripted", base_url=sys.argv[1], tools=[pay], limits={"cell_seconds": 60}).start("Pay.")
+print(run.id, flush=True)
+run.wait()
+"""
+
+
+def test_a_run_whose_program_was_started_again_calls_the_new_one(daemon: Daemon, tmp_path: Path) -> None:
+    def pay(cents: int) -> str:
+        return f"second {cents}"
+
+    waits = "import os, time\nfrom tools import pay\nprint(pay(cents=1))\nopen('called', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint(pay(cents=2))"
+    server = {"api_url": daemon.url, "api_key": daemon.key}
+    with scripted(tmp_path, [code(waits), done(r"first 1\s+second 2")]) as url:
+        program = subprocess.Popen([sys.executable, "-c", PROGRAM, url], env=daemon.env, stdout=subprocess.PIPE, text=True)
+        assert program.stdout
+        try:
+            run = program.stdout.readline().strip()
+            sb = Sandbox.get(wait_for(lambda: pandastack.Agent(**server).get(run).sandbox_id), **server)
+            wait_for(lambda: sb.filesystem.exists("/workspace/called"))
+        finally:
+            program.kill()
+            program.wait()
+        again = pandastack.Agent(tools=[pay], **server).get(run)
+        sb.filesystem.write("/workspace/go", "")
+        assert again.wait() == "done", again.info
+
+
+def test_no_token_in_the_address_of_a_tool_is_shown(daemon: Daemon, service: Service, tmp_path: Path) -> None:
+    crm = pandastack.OpenAPI("crm", url=f"{service.url}/openapi.json?token={SECRET}")
+    with scripted(tmp_path, [code("from tools import crm, ToolError\ntry: crm.find_customer(email='x')\nexcept ToolError as error: print(error)"), done("who are you")]) as url:
+        run = pandastack.Agent("openai:scripted", base_url=url, tools=[crm], api_url=daemon.url, api_key=daemon.key).run("Look.")
+        assert run.answer == "done", run.info
+    shown = [subprocess.run([BIN, "agent", "show", run.id, "--format", how], env=daemon.env, capture_output=True, text=True, check=True, timeout=60).stdout
+             for how in ("jsonl", "text", "html", "notebook")]
+    shown += [run.report(), run.notebook().decode(), str(run.transcript()), daemon.log.read_text(errors="replace")]
+    assert "token=[redacted]" in shown[0] and all(SECRET not in text for text in shown)
+    with pytest.raises(pandastack.BadRequestError) as refused:
+        make(daemon, [pandastack.OpenAPI("gone", url=f"{service.url}/nothing?token={SECRET}")])
+    assert SECRET not in str(refused.value) and "token=[redacted]" in str(refused.value)
+
+
 def test_stubs_take_no_more_of_a_prompt_than_they_may(daemon: Daemon, tmp_path: Path) -> None:
     def make_one(n: int) -> Any:
         def one(value: str) -> str: ...
@@ -622,8 +698,8 @@ def test_what_waits_survives_the_daemon(own_daemon: Daemon) -> None:
 
 
 def test_functions_of_a_typescript_program(own_daemon: Daemon, tmp_path: Path) -> None:
-    """They are called, wait for somebody over a kill of the daemon, and are there for an agent's run and its replay."""
-    turns = [code("from tools import pay\nprint(pay(cents=7))"), done(r"paid 7")]
+    """They are called, wait for somebody over a kill of the daemon, and are there for an agent's run, its replay and its fork."""
+    turns = [code("from tools import pay\nprint(pay(cents=7))"), done(r"paid 7"), done(r"paid 7")]
     subprocess.run(["make", "-s", "ts"], cwd=ROOT, check=True)
     with scripted(tmp_path, turns) as url:
         program = subprocess.Popen(["node", ROOT / "test" / "tools.mjs", url], env=own_daemon.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -638,6 +714,7 @@ def test_functions_of_a_typescript_program(own_daemon: Daemon, tmp_path: Path) -
             assert json.loads(program.stdout.readline()) == {"stdout": "paid 5\n", "paid": [5]}
             assert json.loads(program.stdout.readline()) == {"answer": "done", "paid": [5, 7], "kinds": ["ok"]}
             assert json.loads(program.stdout.readline()) == {"again": "done", "paid": [5, 7, 7], "same": True}
+            assert json.loads(program.stdout.readline()) == {"fork": "done", "paid": [5, 7, 7, 7]}
             program.stdin.close()
             assert program.wait(timeout=60) == 0
         finally:

@@ -45,4 +45,10 @@ await client.approvals.decide(askedAgain.id, true);
 const again = await replay;
 const digests = async (of) => JSON.stringify((await of.transcript()).filter(({ type }) => type === "outcome").map(({ outcome }) => outcome.digest));
 say({ again: again.answer, paid, same: (await digests(run)) === (await digests(again)) });
+
+// And its fork, which this program finds again.
+const fork = (await agent.get(run.id)).fork({ at: 2, model: "openai:scripted", baseUrl: process.argv[2] });
+const [askedByFork] = await until(async () => ((at) => at.length > 0 && at)(await client.approvals.list()));
+await client.approvals.decide(askedByFork.id, true);
+say({ fork: (await fork).answer, paid });
 await sandbox.kill();

@@ -193,6 +193,17 @@ func (s *Service) Start(ctx context.Context, owner string, req api.AgentRequest,
 		ID: newID(), Workspace: owner, Task: req.Task, Model: req.Model, Dialect: req.Dialect, Prompt: PromptVersion, Status: api.AgentRunning,
 		Metadata: req.Metadata, OwnKey: key != "", ReplayOf: req.ReplayOf, Follows: req.Follows, CreatedAt: s.cfg.Now().UTC(),
 	}
+	if req.Tools != nil {
+		for _, f := range req.Tools.Functions {
+			run.Functions = append(run.Functions, f.Name)
+		}
+	} else if req.Follows != "" { // in whose sandbox they are
+		before, err := s.Get(ctx, owner, req.Follows)
+		if err != nil {
+			return run, err
+		}
+		run.Functions = before.Functions
+	}
 	if req.Fork != nil {
 		run.ForkOf, run.ForkAt = req.Fork.Of, req.Fork.At
 		if req.Fork.Task != "" {
@@ -518,17 +529,6 @@ func (s *Service) Events(ctx context.Context, owner, id string, after int64, fol
 	}, nil
 }
 
-// Cancel ends a run, and returns when it has ended. One that has is left alone.
-func (s *Service) Cancel(ctx context.Context, owner, id string) (api.AgentRun, error) {
-	if _, err := s.entries(owner, id); err != nil {
-		return api.AgentRun{}, err
-	}
-	s.mu.Lock()
-	l := s.live[id]
-	s.mu.Unlock()
-	if l != nil {
-		l.cancel(errCancelled)
-		select {
 // shown is an entry as it leaves the server. A run is gone on with, and done again,
 // with what the entry has.
 func shown(e api.AgentEvent) api.AgentEvent {
@@ -541,6 +541,17 @@ func shown(e api.AgentEvent) api.AgentEvent {
 	return e
 }
 
+// Cancel ends a run, and returns when it has ended. One that has is left alone.
+func (s *Service) Cancel(ctx context.Context, owner, id string) (api.AgentRun, error) {
+	if _, err := s.entries(owner, id); err != nil {
+		return api.AgentRun{}, err
+	}
+	s.mu.Lock()
+	l := s.live[id]
+	s.mu.Unlock()
+	if l != nil {
+		l.cancel(errCancelled)
+		select {
 		case <-l.done:
 		case <-ctx.Done():
 			return api.AgentRun{}, context.Cause(ctx)

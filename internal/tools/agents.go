@@ -20,7 +20,7 @@ const adviceTime = 2 * time.Second
 func (s *Service) Attach(run, sandbox string, heard chan api.Approval) (detach func()) {
 	b := s.box(sandbox)
 	b.mu.Lock()
-	b.run = run
+	b.run, b.met = run, false // its program hears of it when it has begun
 	b.mu.Unlock()
 	s.mu.Lock()
 	if s.runs[run] == nil {

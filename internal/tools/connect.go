@@ -31,7 +31,7 @@ func (s *Service) functions(list []api.ToolFunction) []Tool {
 }
 
 // firstConnection gives the program that is connected. One that has not been
-// there yet is waited for: it connects when it has heard of its sandbox or run.
+// there yet is waited for, once: it connects when it has heard of its sandbox or run.
 func (s *Service) firstConnection(ctx context.Context, sandbox string) *Connection {
 	s.mu.Lock()
 	b := s.boxes[sandbox]
@@ -56,6 +56,9 @@ func (s *Service) firstConnection(ctx context.Context, sandbox string) *Connecti
 		select {
 		case <-came:
 		case <-late.C:
+			b.mu.Lock()
+			b.met = true // it was waited for, once
+			b.mu.Unlock()
 			return nil
 		case <-ctx.Done():
 			return nil

@@ -71,7 +71,7 @@ type box struct {
 	limit   *rate.Limiter
 	places  chan struct{}
 	lines   []api.ToolCall // the last ones
-	met     bool           // a program was connected for it
+	met     bool           // a program was connected for it, or was waited for
 	held    time.Duration  // in which calls waited for decisions, all together
 	holds   int
 	since   time.Time

@@ -23,6 +23,11 @@ type AgentOptions struct {
 	// ModelKey is the key for the model's provider, for this run; "" takes the
 	// server's. The server does not store it.
 	ModelKey string
+
+	// Functions are those of this program that the code can call, besides Tools.
+	// They are called for as long as the run goes on and this program lives. A fork, a
+	// replay, and a run that follows one, need those that that run had.
+	Functions []Function
 }
 
 // AgentRun is a handle on the run of an agent: a model that does a task by
@@ -36,8 +41,25 @@ type AgentRun struct {
 }
 
 // StartAgent begins a run, which goes on by itself. Follow it with
-// [AgentRun.Events], or wait for its end with [AgentRun.Wait].
+// [AgentRun.Events], or wait for its end with [AgentRun.Wait]. One whose functions
+// are not called any more, because the program was started again, has them called
+// with [Client.ServeAgentTools].
 func (c *Client) StartAgent(ctx context.Context, o AgentOptions) (*AgentRun, error) {
+	again := o.ReplayOf
+	if o.Fork != nil {
+		again = o.Fork.Of
+	}
+	if again == "" {
+		o.Tools = with(o.Tools, o.Functions)
+		if o.Tools == nil { // it has those of the run before
+			again = o.Follows
+		}
+	}
+	if again != "" {
+		if err := c.lacking(ctx, again, o.Functions); err != nil {
+			return nil, err
+		}
+	}
 	header := http.Header{}
 	if o.ModelKey != "" {
 		header.Set(api.ModelKeyHeader, o.ModelKey)
@@ -46,7 +68,13 @@ func (c *Client) StartAgent(ctx context.Context, o AgentOptions) (*AgentRun, err
 	if err := c.callWith(ctx, http.MethodPost, "/agents", nil, header, o.AgentRequest, &info); err != nil {
 		return nil, err
 	}
-	return c.agent(info), nil
+	run := c.agent(info)
+	if len(o.Functions) > 0 {
+		if _, err := c.keepServing(ctx, run.path+"/connect", o.Functions); err != nil && !errors.Is(err, ErrConflict) { // it has ended already
+			return nil, errors.Join(err, run.Cancel(context.WithoutCancel(ctx)))
+		}
+	}
+	return run, nil
 }
 
 // Agents describes the runs of the key's workspace, the newest first; at most

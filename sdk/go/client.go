@@ -271,14 +271,25 @@ type CreateOptions = api.CreateSandboxRequest
 // Create makes a sandbox and returns when its guest answers. When the
 // connection breaks it asks again, for a minute, with the same idempotency key,
 // of its own making unless the options have one: there is never a second one.
-func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+//
+// Functions of this program are tools besides those of the options: Python in the
+// sandbox, and in its forks, calls them as from tools import NAME, until it ends, this
+// program does, or CloseTools is called; the context is for the making alone. A
+// connection that breaks is made again. Calls that were in flight then have failed
+// with "interrupted", and are never carried out again.
+func (c *Client) Create(ctx context.Context, o CreateOptions, functions ...Function) (*Sandbox, error) {
+	o.Tools = with(o.Tools, functions)
 	header := http.Header{"Idempotency-Key": {first(o.IdempotencyKey, newID())}}
 	var info api.SandboxInfo
 	err := again(ctx, func() error { return c.callWith(ctx, http.MethodPost, "/sandboxes", nil, header, o, &info) })
 	if err != nil {
 		return nil, err
 	}
-	return c.sandbox(info), nil
+	sb := c.sandbox(info)
+	if err := sb.connect(ctx, functions); err != nil {
+		return nil, errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
+	}
+	return sb, nil
 }
 
 // again makes a call that may be made twice until its connection holds, unless

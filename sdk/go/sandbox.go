@@ -2,6 +2,7 @@ package pandastack
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,6 +16,9 @@ type Sandbox struct {
 
 	client *Client
 	path   string
+
+	functions []Function // of this program, that are called
+	stop      func()     // ends that
 }
 
 // Refresh brings Info up to date.
@@ -29,6 +33,7 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 
 // Kill ends the sandbox and everything in it.
 func (s *Sandbox) Kill(ctx context.Context) error {
+	s.CloseTools()
 	return s.client.call(ctx, http.MethodDelete, s.path, nil, nil, nil)
 }
 
@@ -92,6 +97,7 @@ type Forked struct {
 }
 
 // Fork copies the sandbox as it is now, with its files, processes and contexts.
+// Functions of this program that it calls are called by the copies, too.
 // Copies that could not be made are in Errors; when none could, the call fails.
 func (s *Sandbox) Fork(ctx context.Context, opts api.ForkRequest) (Forked, error) {
 	return s.forked(ctx, "/fork", opts)
@@ -107,11 +113,11 @@ func (s *Sandbox) forked(ctx context.Context, route string, opts api.ForkRequest
 		return f, err
 	}
 	for _, info := range f.Children {
-		child := s.client.Sandbox(info.ID)
-		child.Info = info
+		child := s.client.sandbox(info)
 		f.Sandboxes = append(f.Sandboxes, child)
+		err = errors.Join(err, child.connect(ctx, s.functions)) // its calls are its own
 	}
-	return f, nil
+	return f, err
 }
 
 // Promote makes this branch of a tree the one that stays.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,11 +25,15 @@ func (s *Sandbox) Tools(ctx context.Context) (api.ToolList, error) {
 	return l, s.client.call(ctx, http.MethodGet, s.path+"/tools", nil, nil, &l)
 }
 
-// SetTools gives the sandbox other tools, also while it runs. Calls in progress
-// go on as they began.
-func (s *Sandbox) SetTools(ctx context.Context, t api.Tools) (api.ToolList, error) {
+// SetTools gives the sandbox other tools, also while it runs: t, and functions of
+// this program, which are called as those of Create are. Calls in progress go on as
+// they began.
+func (s *Sandbox) SetTools(ctx context.Context, t api.Tools, functions ...Function) (api.ToolList, error) {
 	var l api.ToolList
-	return l, s.client.call(ctx, http.MethodPut, s.path+"/tools", nil, t, &l)
+	if err := s.client.call(ctx, http.MethodPut, s.path+"/tools", nil, with(&t, functions), &l); err != nil {
+		return l, err
+	}
+	return l, s.connect(ctx, functions)
 }
 
 // ToolCalls gives the last calls, the newest last; limit 0: a hundred of them.
@@ -74,8 +79,7 @@ func (c *Client) Decide(ctx context.Context, id string, d api.Decision) (api.App
 	return a, c.call(ctx, http.MethodPost, "/approvals/"+url.PathEscape(id), nil, d, &a)
 }
 
-// ToolFunc carries out a call. What it gives is encoded as JSON. An error whose
-// type is *ToolError keeps its kind.
+// ToolFunc carries out a call: see [Function].
 type ToolFunc func(ctx context.Context, call api.ToolMessage) (any, error)
 
 // ToolError is a failure with a kind, as Python in the sandbox sees it.
@@ -83,17 +87,18 @@ type ToolError api.ToolFailure
 
 func (e *ToolError) Error() string { return e.Message }
 
-// ServeTools has functions of this program called by the sandbox, by their names
-// in CreateOptions.Tools, until the context ends, the sandbox does, or another
-// program serves it. A connection that breaks is made again; calls that were in
-// flight then have failed for the sandbox, and are not carried out again. ready,
-// unless it is nil, is called when calls are taken for the first time.
-func (s *Sandbox) ServeTools(ctx context.Context, functions map[string]ToolFunc, ready func()) error {
+// ServeTools has functions of this program called by a sandbox that has their names
+// among its tools, as one that an earlier process of this program made, until the
+// context ends, the sandbox does, or another program serves it. A connection that
+// breaks is made again; calls that were in flight then have failed for the sandbox,
+// and are not carried out again. ready, unless it is nil, is called when calls are
+// taken for the first time.
+func (s *Sandbox) ServeTools(ctx context.Context, functions []Function, ready func()) error {
 	return s.client.serveTools(ctx, s.path+"/tools/connect", functions, ready)
 }
 
-// ServeAgentTools is the same for an agent's run.
-func (c *Client) ServeAgentTools(ctx context.Context, run string, functions map[string]ToolFunc, ready func()) error {
+// ServeAgentTools is the same for an agent's run that goes on.
+func (c *Client) ServeAgentTools(ctx context.Context, run string, functions []Function, ready func()) error {
 	return c.serveTools(ctx, "/agents/"+url.PathEscape(run)+"/connect", functions, ready)
 }
 
@@ -101,12 +106,19 @@ const (
 	toolsFirstWait   = 100 * time.Millisecond // before it connects again
 	toolsLongestWait = 5 * time.Second
 	toolsPing        = 20 * time.Second // how often the server must show that it is there
+	toolsResult      = 64 << 20         // bytes; the server takes no longer message
 )
 
-func (c *Client) serveTools(ctx context.Context, path string, functions map[string]ToolFunc, ready func()) error {
+func (c *Client) serveTools(ctx context.Context, path string, functions []Function, ready func()) error {
+	byName := map[string]ToolFunc{}
+	for _, f := range functions {
+		byName[f.Name] = f.Do
+	}
+	var work sync.WaitGroup // a function that does not heed its context holds up the end, and no other connection
+	defer work.Wait()
 	pause, connected := toolsFirstWait, false
 	for {
-		err := c.connectTools(ctx, path, functions, func() {
+		err := c.connectTools(ctx, path, byName, &work, func() {
 			if !connected && ready != nil {
 				ready()
 			}
@@ -138,7 +150,7 @@ func notWanted(err error) bool {
 }
 
 // connectTools serves one connection.
-func (c *Client) connectTools(ctx context.Context, path string, functions map[string]ToolFunc, ready func()) error {
+func (c *Client) connectTools(ctx context.Context, path string, functions map[string]ToolFunc, work *sync.WaitGroup, ready func()) error {
 	conn, res, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: c.headers()})
 	if err != nil {
 		if res != nil && res.StatusCode >= 300 {
@@ -150,9 +162,7 @@ func (c *Client) connectTools(ctx context.Context, path string, functions map[st
 	conn.SetReadLimit(32 << 20)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := &toolServer{conn: conn, functions: functions, running: map[string]context.CancelFunc{}}
-	defer t.work.Wait()
-	defer cancel()
+	t := &toolServer{conn: conn, functions: functions, work: work, running: map[string]context.CancelFunc{}}
 	t.work.Go(func() { t.ping(ctx) })
 	for {
 		_, raw, err := conn.Read(ctx)
@@ -177,7 +187,7 @@ func (c *Client) connectTools(ctx context.Context, path string, functions map[st
 type toolServer struct {
 	conn      *websocket.Conn
 	functions map[string]ToolFunc
-	work      sync.WaitGroup
+	work      *sync.WaitGroup
 
 	mu      sync.Mutex
 	running map[string]context.CancelFunc
@@ -231,7 +241,9 @@ func (t *toolServer) answer(ctx context.Context, m api.ToolMessage) {
 	}
 	if err == nil {
 		if out.Result, err = json.Marshal(value); err != nil {
-			err = &ToolError{Kind: "bad_result", Message: err.Error()}
+			err = &ToolError{Kind: "bad_result", Message: "what it gave cannot be JSON: " + strings.TrimPrefix(err.Error(), "json: ")}
+		} else if len(out.Result) > toolsResult {
+			err = &ToolError{Kind: "too_large", Message: "its result has more than 64 MiB of JSON", Hint: "give less, or in parts"}
 		}
 	}
 	if err != nil {

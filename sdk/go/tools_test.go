@@ -15,7 +15,7 @@ import (
 	"github.com/pandastack/pandastack/api"
 )
 
-var doubles = map[string]ToolFunc{"double": func(_ context.Context, c api.ToolMessage) (any, error) {
+var doubles = []Function{{ToolFunction: api.ToolFunction{Name: "double"}, Do: func(_ context.Context, c api.ToolMessage) (any, error) {
 	var given struct{ N int }
 	if err := json.Unmarshal(c.Arguments, &given); err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ var doubles = map[string]ToolFunc{"double": func(_ context.Context, c api.ToolMe
 		return nil, &ToolError{Kind: "unfit", Message: "nothing to double"}
 	}
 	return 2 * given.N, nil
-}}
+}}}
 
 // toolServerOf plays a server: each connection is for one of these, the last of
 // them for all that come after.
@@ -79,6 +79,33 @@ func TestToolsAreServedOverBrokenConnections(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "another program connected in its place") {
 		t.Error(err)
+	}
+}
+
+// A call that is in flight when the connection breaks is not answered over the next
+// one, and does not hold that up, even when its function heeds nothing.
+func TestACallInFlightHoldsUpNoOtherConnection(t *testing.T) {
+	begun, goOn, results := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	slow := []Function{doubles[0], {ToolFunction: api.ToolFunction{Name: "slow"}, Do: func(context.Context, api.ToolMessage) (any, error) {
+		close(begun)
+		<-goOn
+		return "late", nil
+	}}}
+	first := func(ctx context.Context, conn *websocket.Conn) {
+		if err := wsjson.Write(ctx, conn, api.ToolMessage{Type: "tool_call", CallID: "s", Tool: "slow"}); err != nil {
+			t.Error(err)
+		}
+		<-begun
+		_ = conn.CloseNow()
+	}
+	second := func(ctx context.Context, conn *websocket.Conn) {
+		results <- string(answerTo(t, ctx, conn, `{"n": 5}`).Result)
+		close(goOn)
+		_ = conn.Close(websocket.StatusPolicyViolation, "enough")
+	}
+	err := toolServerOf(t, first, second).ServeTools(t.Context(), slow, nil)
+	if got := <-results; got != "10" || err == nil {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 

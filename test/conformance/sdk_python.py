@@ -18,7 +18,7 @@ import time
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import pandastack as p
 
@@ -205,6 +205,26 @@ def start_agent(a: Dict[str, Any]) -> Any:
     return p.Agent(**options).start(**{n: v for n, v in a.items() if n in run})
 
 
+def functions_of_agents(a: Dict[str, Any]) -> Any:
+    """A run whose code calls a function of this program, its fork, and the fork for which the function is missing."""
+    calls: List[Any] = []
+
+    def add(a: float, b: float) -> Any:
+        calls.append([a, b])
+        return {"sum": a + b}
+
+    agent = p.Agent(**a["options"], tools=[add])
+    run = agent.run(a["task"])
+    again = agent.get(run.id).fork(2, **a["options"])
+    differ = [e.data["forked"].get("differ", []) for e in again.transcript() if e.type == "forked"]
+    try:
+        p.Agent().get(run.id).fork(2, **a["options"])
+        lacking = False
+    except ValueError as error:
+        lacking = ": add" in str(error)
+    return {"answer": run.answer, "again": again.answer, "differ": differ[0], "calls": calls, "lacking": lacking}
+
+
 def agent_run(a: Dict[str, Any]) -> p.AgentRun:
     return p.Agent().get(a.pop("id"))
 
@@ -337,6 +357,7 @@ OPS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
     "filesystem.remove": lambda a: sandbox(a).filesystem.remove(**a),
     "filesystem.copied_dir": copied_dir,
     "agents.start": start_agent,
+    "agents.functions": functions_of_agents,
     "agents.get": agent_run,
     "agents.runs": lambda a: p.Agent().runs(**a),
     "agent.wait": lambda a: ended(agent_run(a)),

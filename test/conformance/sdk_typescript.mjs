@@ -149,6 +149,20 @@ async function serveTools(sandbox, policy) {
   return told.map(({ name, source, risky }) => ({ name, source, risky }));
 }
 
+// A run whose code calls a function of this program, its fork, and the fork for which the function is missing.
+async function functionsOfAgents(agent, { task, options: given }) {
+  const calls = [];
+  const parameters = { type: "object", properties: { a: { type: "number" }, b: { type: "number" } }, required: ["a", "b"] };
+  const add = sdk.tool({ name: "add", parameters, execute: ({ a, b }) => ({ sum: calls.push([a, b]) && a + b }) });
+  const owner = agent({ ...options(given), tools: [add] });
+  const run = await owner.run(task);
+  const again = await (await owner.get(run.id)).fork({ at: 2, ...options(given) });
+  const { forked } = (await again.transcript()).find(({ type }) => type === "forked");
+  const other = await agent().get(run.id);
+  const lacking = await other.fork({ at: 2, ...options(given) }).then(() => false, (error) => error instanceof TypeError && error.message.includes(": add"));
+  return { answer: run.answer, again: again.answer, differ: forked.differ ?? [], calls, lacking };
+}
+
 // Runs a cell that makes a call about which somebody is asked, and is that somebody.
 async function decided(client, sandbox, { code, approve, reason }) {
   const cell = sandbox.runCode(code);
@@ -261,6 +275,7 @@ export function operations(config = {}) {
     "filesystem.remove": ofSandbox((s, { path, ...o }) => s.filesystem.remove(path, o)),
     "filesystem.copied_dir": ofSandbox((s, _, args) => copiedDir(s, args)),
     "agents.start": ({ options: o, task, data_files: data, ...a }) => agent(limited(o)).start(task, { ...options(a), data }),
+    "agents.functions": (a) => functionsOfAgents(agent, a),
     "agents.get": ({ id }) => agent().get(id),
     "agents.runs": (a) => agent().runs(a),
     "agent.wait": ofRun(async (run) => ({ answer: await run.wait(), reason: run.reason })),

@@ -200,6 +200,8 @@ def answer_of(call: dict[str, Any], without: frozenset[str] = frozenset(OTHERWIS
     made = sample(operation.answer, "value", without)
     if call.get("last"):
         del made["truncated"]
+    for name in call.get("lacks", []):
+        del made[name]
     return made
 
 

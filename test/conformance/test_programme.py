@@ -28,6 +28,8 @@ DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 MODEL = [
     code(f"import base64, csv\nfrom IPython.display import Image, display\ndisplay(Image(base64.b64decode('{DOT}')))\nsum(int(row['n']) for row in csv.DictReader(open('n.csv')))"),
     {**done(r"\b3\b"), "say": "FINAL ANSWER: 3"},
+    code("from tools import add\nprint(add(a=1, b=2.5))"),
+    *2 * [{**done(r"'sum': 3\.5"), "say": "FINAL ANSWER: 3.5"}],  # of a run, and of its fork
 ]
 
 # What differs from run to run: only whether it is there is compared.

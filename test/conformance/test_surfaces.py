@@ -50,7 +50,7 @@ NOT_IN_PYTHON = {
 # Verbs of Python under their names in Go. None with a reason where Go has them otherwise.
 IN_GO = {
     "Approvals.list": "Client.Approvals", "Approvals.get": "Client.Approval", "Approvals.decide": "Client.Decide",
-    "Tools.list": "Sandbox.Tools", "Tools.set": "Sandbox.SetTools", "Tools.calls": "Sandbox.ToolCalls", "Tools.approvals": "Client.Approvals",
+    "Tools.list": "Sandbox.Tools", "Tools.set": "Sandbox.SetTools", "Tools.close": "Sandbox.CloseTools", "Tools.calls": "Sandbox.ToolCalls", "Tools.approvals": "Client.Approvals",
     "Agent.get": "Client.GetAgent", "Agent.runs": "Client.Agents", "Agent.start": "Client.StartAgent", "Agent.run": "Client.StartAgent",
     "Sandboxes.create": "Client.Create", "Sandboxes.get": "Client.Get", "Sandboxes.list": "Client.List",
     "Sandbox.create": "Client.Create", "Sandbox.get": "Client.Get", "Sandbox.list": "Client.List",
@@ -77,15 +77,14 @@ NOT_IN_GO = {
     "AgentRun.fork": "StartAgent with Fork",
     "Watch.close": "leaving the loop",
     "Watch.wait": "the loop",
-    "Tools.close": "the context of ServeTools",
     "ExecutionStream.close": "leaving the loop",
     "Client.close": "its http.Client is the caller's",
     "Filesystem.walk": "ReadDir, and a loop",
 }
 # Methods of Go that no other SDK has.
 ONLY_IN_GO = {
-    "Client.ServeAgentTools": "an option of a run's start in Python",
-    "Sandbox.ServeTools": "what Tools.set of Python does with functions",
+    "Client.ServeAgentTools": "Agent.get of Python does it for a run whose functions its agent has",
+    "Sandbox.ServeTools": "without the setting of tools, which Tools.set of Python does, too",
     "Analyst.Start": "the first half of ask, for programs that show the run meanwhile",
     "Analyst.Answer": "the second half of ask",
     "Client.NewAnalyst": "a constructor in the others",

@@ -80,6 +80,21 @@ def test_a_run_is_forked(agent: Any, surface: Any) -> None:
         agent().get("ag-1").fork("2")
 
 
+def test_what_is_done_again_needs_the_functions_that_its_code_calls(agent: Any, surface: Any) -> None:
+    surface.server.routes.insert(0, ("GET", r"/v1/agents/ag-1$", lambda call: answer(200, {**ENDED, "functions": ["pay", "shop.find"]})))
+
+    def pay() -> None: ...
+
+    has_one = agent(tools=[pay]).get("ag-1")
+    assert has_one.info.functions == ["pay", "shop.find"]
+    for again in (has_one.replay, lambda: has_one.fork(1)):
+        with pytest.raises(ValueError, match=r"ag-1 calls functions of a program that are not here: shop\.find\. Give them: Agent\(tools="):
+            again()
+    with pytest.raises(ValueError, match="not here: pay, shop.find"):
+        agent().start("more", follows="ag-1")
+    assert not [c for c in surface.server.calls if c.method == "POST"]
+
+
 def test_what_its_sandbox_is_given(agent: Any, surface: Any) -> None:
     network, secrets = {"allow": ["a.example"]}, {"a.example": {"header": "Authorization", "ref": "k"}}
     a = agent(from_snapshot="sn-1", cpu=0.5, memory_mb=512, disk_mb=100, pids=64, envs={"A": "1"}, network=network, secrets=secrets)

@@ -7,7 +7,7 @@ import { segment, text, type Call, type CallOptions } from "./connection.js";
 import { Connector } from "./connector.js";
 import { ConflictError } from "./errors.js";
 import { toBase64, type RawEvent } from "./events.js";
-import { Toolset, type ToolSource } from "./functions.js";
+import { Toolset, type Tool, type ToolSource } from "./functions.js";
 
 const CANCEL_SECONDS = 180; // a sandbox may be kept as a snapshot at the end
 
@@ -145,6 +145,7 @@ export class Agent {
   readonly #client: Client;
   readonly #options: AgentOptions;
   readonly #tools: Toolset | undefined;
+  readonly #program: Program;
 
   /**
    * @param model its name, or all options in one.
@@ -154,6 +155,7 @@ export class Agent {
     this.#options = typeof model === "object" ? model : { ...options, model: model ?? options.model };
     this.#client = Client.shared(this.#options);
     this.#tools = Toolset.of(this.#options.tools, this.#options.toolPolicy);
+    this.#program = new Program(this.#tools?.functions);
   }
 
   /**
@@ -176,6 +178,7 @@ export class Agent {
     const { template, fromSnapshot, cpu, memoryMb, diskMb, pids, envs, network, secrets } = this.#options;
     const { files, sandboxId, data, follows, metadata, signal } = options;
     const made = { template, from_snapshot: fromSnapshot, cpu, memory_mb: memoryMb, disk_mb: diskMb, pids, envs, network, secrets, keep };
+    if (follows !== undefined && this.#tools === undefined) this.#program.mustHave((await this.get(follows, { signal })).info); // it has those of the run before
     const own = follows !== undefined ? { follows: text("follows", follows) } : sandboxId === undefined ? made : { sandbox_id: sandboxId };
     const json = {
       task: text("task", task),
@@ -194,49 +197,71 @@ export class Agent {
     };
     const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
     const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
-    return serving(this.#client, answer.object<api.AgentRun>(), this.#tools);
+    const run = new AgentRun(this.#client, answer.object<api.AgentRun>(), this.#program);
+    await this.#program.serve(this.#client, run.info);
+    return run;
   }
 
   /**
-   * The run with this id.
+   * The run with this id. Replays and forks of it call the functions of this agent. So does the run itself from then on, if
+   * it goes on and calls some of their names: those of a program that was started again.
    *
    * @throws NotFoundError there is none.
    */
   async get(id: string, options: CallOptions = {}): Promise<AgentRun> {
     const call: Call = { method: "GET", path: `/agents/${segment("run id", id)}`, repeatable: true, ...options };
-    return new AgentRun(this.#client, (await this.#client.connection.send(call)).object<api.AgentRun>(), this.#tools);
+    const run = new AgentRun(this.#client, (await this.#client.connection.send(call)).object<api.AgentRun>(), this.#program);
+    if (run.info.functions?.some((name) => this.#program.functions.has(name))) await this.#program.serve(this.#client, run.info);
+    return run;
   }
 
   /** The runs of the workspace, the newest first; at most `limit`, 100 when left out. */
   async runs(options: { limit?: number | undefined } & CallOptions = {}): Promise<AgentRun[]> {
     const { limit = 100, signal } = options;
     const call: Call = { method: "GET", path: "/agents", query: [["limit", String(limit)]], repeatable: true, signal };
-    return (await this.#client.connection.send(call)).items<api.AgentRun>("runs").map((info) => new AgentRun(this.#client, info, this.#tools));
+    return (await this.#client.connection.send(call)).items<api.AgentRun>("runs").map((info) => new AgentRun(this.#client, info, this.#program));
   }
 }
 
-/** A run whose code calls the functions of this program. */
-async function serving(client: Client, info: api.AgentRun, tools: Toolset | undefined): Promise<AgentRun> {
-  const run = new AgentRun(client, info, tools);
-  if (tools === undefined || tools.functions.size === 0) return run;
-  const line = new Connector(client.connection, `/agents/${run.id}/connect`, tools.functions); // which the server ends with the run
-  await line.ready.catch((error: unknown) => {
-    if (!(error instanceof ConflictError)) throw error; // it has ended already
-  });
-  return run;
+/** Functions of this program, and the runs whose code calls them. */
+export class Program {
+  readonly functions: ReadonlyMap<string, Tool>;
+  readonly #lines = new Map<string, Connector>(); // by run; the server ends each with its run
+
+  constructor(functions: ReadonlyMap<string, Tool> = new Map()) {
+    this.functions = functions;
+  }
+
+  /** Has a run's code call them from now on, unless it does already. */
+  async serve(client: Client, { id, status }: api.AgentRun): Promise<void> {
+    for (const [run, line] of this.#lines) if (!line.connects) this.#lines.delete(run);
+    if (this.functions.size === 0 || status === "ended" || this.#lines.has(id)) return;
+    const line = new Connector(client.connection, `/agents/${id}/connect`, this.functions);
+    this.#lines.set(id, line);
+    await line.ready.catch((error: unknown) => {
+      if (!(error instanceof ConflictError)) throw error; // it has ended already
+    });
+  }
+
+  /** Throws when the code of a run calls functions of a program that are not here. */
+  mustHave({ id, functions = [] }: api.AgentRun): void {
+    const missing = functions.filter((name) => !this.functions.has(name));
+    if (missing.length === 0) return;
+    throw new TypeError(`the code of ${id} calls functions of a program that are not here: ${missing.join(", ")}. Give them: new Agent({ tools: […] }).get("${id}")`);
+  }
 }
 
 /** The run of an agent. */
 export class AgentRun {
   readonly #client: Client;
   readonly #path: string;
-  readonly #tools: Toolset | undefined;
+  readonly #program: Program;
   #info: api.AgentRun;
 
   /** A handle on a run; nothing is asked or started. */
-  constructor(client: Client, info: api.AgentRun, tools?: Toolset) {
+  constructor(client: Client, info: api.AgentRun, program = new Program()) {
     this.#client = client;
-    this.#tools = tools;
+    this.#program = program;
     this.#info = info;
     this.#path = `/agents/${segment("run id", info.id)}`;
   }
@@ -293,14 +318,11 @@ export class AgentRun {
    *   had some by value, which is not stored; `sandboxId`: for a run that worked in a sandbox of yours, such as an
    *   analyst's, one in which its files are again; `follows`: for a run that follows another one, the replay of that one.
    * @throws BadRequestError the values of its secrets are missing, or its sandbox, or what it follows.
+   * @throws TypeError its code calls functions of a program, which its agent here has not.
    */
   async replay(options: AgentReplayOptions = {}): Promise<AgentRun> {
     const { keep, secrets, sandboxId, follows, onEvent, signal } = options;
-    const json = { replay_of: this.id, keep, secrets, sandbox_id: sandboxId, follows };
-    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, signal });
-    const run = await serving(this.#client, answer.object<api.AgentRun>(), this.#tools);
-    await run.wait({ onEvent, signal });
-    return run;
+    return this.#again({ replay_of: this.id, keep, secrets, sandbox_id: sandboxId, follows }, {}, { onEvent, signal });
   }
 
   /**
@@ -312,15 +334,22 @@ export class AgentRun {
    *   The turns before count for the limit `max_turns`. `secrets` are needed when the run had some by value, `baseUrl` or
    *   `model` when it had a `baseUrl`.
    * @throws BadRequestError this run has no such turn, or something that is needed is missing.
+   * @throws TypeError its code calls functions of a program, which its agent here has not.
    */
   async fork(options: AgentForkOptions): Promise<AgentRun> {
     const { at, task, model, baseUrl, modelKey, instructions, vision, keep, limits, price, secrets, metadata, onEvent, signal } = options;
     const fork = { of: this.id, at, task };
     const json = { fork, model, base_url: baseUrl, instructions, vision, keep, limits: named(limits), price: named(price), secrets, metadata };
-    const headers: Record<string, string> = modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) };
-    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal });
-    const run = await serving(this.#client, answer.object<api.AgentRun>(), this.#tools);
-    await run.wait({ onEvent, signal });
+    return this.#again(json, modelKey === undefined ? {} : { "X-Model-Key": text("modelKey", modelKey) }, { onEvent, signal });
+  }
+
+  /** Starts another run of the same kind, whose code calls the same functions, and waits for its end. */
+  async #again(json: object, headers: Record<string, string>, options: AgentWaitOptions): Promise<AgentRun> {
+    this.#program.mustHave(this.#info);
+    const answer = await this.#client.connection.send({ method: "POST", path: "/agents", json, headers, signal: options.signal });
+    const run = new AgentRun(this.#client, answer.object<api.AgentRun>(), this.#program);
+    await this.#program.serve(this.#client, run.info);
+    await run.wait(options);
     return run;
   }
 

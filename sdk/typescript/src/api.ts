@@ -1506,6 +1506,8 @@ export interface AgentRun {
   fork_at?: number;
   /** The run that it goes on from. */
   follows?: string;
+  /** Of a program, that its code can call: the one that is connected for the run. */
+  functions?: string[];
   metadata?: Record<string, string>;
   /** In RFC 3339. */
   created_at: string;

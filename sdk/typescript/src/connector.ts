@@ -25,14 +25,26 @@ export class Connector {
   readonly #functions: ReadonlyMap<string, Tool>;
   readonly #closed = new AbortController();
   readonly #calls = new Map<string, AbortController>();
+  #over = false;
 
   /** @param path the route, below /v1. */
   constructor(connection: Connection, path: string, functions: ReadonlyMap<string, Tool>) {
     this.#connection = connection;
     this.#path = path;
     this.#functions = functions;
-    this.ready = new Promise((resolve, reject) => void this.#stay(resolve).then(reject, reject));
+    this.ready = new Promise((resolve, reject) => {
+      const over = (why: unknown) => {
+        this.#over = true;
+        reject(why);
+      };
+      void this.#stay(resolve).then(over, over);
+    });
     this.ready.catch(() => undefined); // who waits for it hears of it
+  }
+
+  /** It is connected, or will be again; not when it was closed, or is not wanted any more. */
+  get connects(): boolean {
+    return !this.#over && !this.#closed.signal.aborted;
   }
 
   /** Leaves. Calls in flight are interrupted. */

@@ -68,6 +68,58 @@ test("a run goes on another way", async (t) => {
   assert.deepEqual(call.json, { fork: { of: "ru_1", at: 2, task: "use medians" }, limits: { max_turns: 9 } });
 });
 
+test("what is done again of a run, or follows it, needs the functions that its code calls", async (t) => {
+  const { server, agent } = await serve(t);
+  server.on("GET", "/agents/ru_1", [200, { ...ENDED, functions: ["pay", "shop.find"] }]);
+  const run = await agent.get("ru_1");
+  for (const again of [() => run.fork({ at: 1 }), () => run.replay(), () => agent.start("more", { follows: "ru_1" })]) {
+    await assert.rejects(again, (error) => error instanceof TypeError && /ru_1 calls functions of a program that are not here: pay, shop.find\. Give them: new Agent/.test(error.message));
+  }
+  assert.equal(server.sent("POST", "/agents").length, 0);
+});
+
+test("the functions of an agent are called by its run, by what is done again of it, and by a run of a program before", async (t) => {
+  const pay = sdk.tool({ name: "pay", execute: () => "paid" });
+  const { server, agent } = await serve(t, { tools: [pay] });
+  const lines = [];
+  server.on("GET", "/agents/(ru_\\d)/connect", (call, id) => ({
+    line: (line) => {
+      lines.push(id);
+      line.send({ type: "connected", call_id: "" });
+      line.send({ type: "tool_call", call_id: id, tool: "pay", arguments: {} });
+      void line.next().then(({ json }) => {
+        lines.push(json.result);
+        line.end(1008, "the agent's run has ended");
+      });
+    },
+  }));
+  const functions = ["pay"];
+  server.on("POST", "/agents", (call) => [201, { ...RUN, id: call.json.fork ? "ru_2" : call.json.replay_of ? "ru_3" : "ru_4", functions }]);
+  server.on("GET", "/agents/(ru_\\d)/events", (call, id) => stream({ type: "ended", seq: 1, run: { ...ENDED, id, functions } }));
+  server.on("GET", "/agents/ru_1", [200, { ...RUN, functions }]);
+  const run = await agent.get("ru_1"); // which goes on; the program that began it is gone
+  await run.fork({ at: 1 });
+  await run.replay();
+  await agent.run("more", { follows: "ru_1" });
+  while (lines.length < 8) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(lines.filter((said) => said !== "paid").sort(), ["ru_1", "ru_2", "ru_3", "ru_4"]);
+  assert.equal(server.sent("POST", "/agents").at(-1).json.tools.functions[0].name, "pay");
+});
+
+test("a run that calls this program's functions already is not connected to again", async (t) => {
+  const { server, agent } = await serve(t, { tools: [sdk.tool({ name: "pay", execute: () => "paid" })] });
+  let end;
+  server.on("GET", "/agents/ru_1/connect", { line: (line) => (line.send({ type: "connected", call_id: "" }), (end = () => line.end(1008, "over"))) });
+  server.on("POST", "/agents", [201, { ...RUN, functions: ["pay"] }]);
+  server.on("GET", "/agents/ru_1", [200, { ...RUN, functions: ["pay"] }]);
+  server.on("GET", "/agents/ru_9", [200, { ...RUN, id: "ru_9", functions: ["other"] }]);
+  await agent.start("add");
+  await agent.get("ru_1");
+  await agent.get("ru_9"); // whose functions are another program's
+  assert.deepEqual(server.calls.filter(({ path }) => path.endsWith("/connect")).length, 1);
+  end();
+});
+
 test("other verbs of a run", async (t) => {
   const { server, agent } = await serve(t);
   server.on("GET", "/agents", [200, { runs: [ENDED, RUN] }]);

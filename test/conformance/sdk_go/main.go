@@ -18,6 +18,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pandastack/pandastack/api"
@@ -226,7 +227,8 @@ var operations = map[string]operation{
 		}
 		return r.Info, nil
 	}),
-	"agents.get": ofRun(func(_ context.Context, r *pandastack.AgentRun, _ args) (any, error) { return r.Info, nil }),
+	"agents.functions": ofClient(functionsOfAgents),
+	"agents.get":       ofRun(func(_ context.Context, r *pandastack.AgentRun, _ args) (any, error) { return r.Info, nil }),
 	"agents.runs": ofClient(func(ctx context.Context, c *pandastack.Client, o struct{ Limit int }) (any, error) {
 		return c.Agents(ctx, o.Limit)
 	}),
@@ -400,7 +402,10 @@ var operations = map[string]operation{
 	"tools.calls": ofSandbox(func(ctx context.Context, s *pandastack.Sandbox, o struct{ Limit int }) (any, error) {
 		return s.ToolCalls(ctx, o.Limit)
 	}),
-	"tools.close":   ofSandbox(func(_ context.Context, s *pandastack.Sandbox, _ none) (any, error) { return nil, served[s.ID]() }),
+	"tools.close": ofSandbox(func(_ context.Context, s *pandastack.Sandbox, _ none) (any, error) {
+		served[s.ID].CloseTools()
+		return nil, nil
+	}),
 	"tools.decided": decided,
 	"approvals.list": ofClient(func(ctx context.Context, c *pandastack.Client, o struct {
 		SandboxID string `json:"sandbox_id"`
@@ -885,51 +890,74 @@ func serve(ctx context.Context) error {
 	return lines.Err()
 }
 
-// served ends the serving of functions of this program to a sandbox.
-var served = map[string]func() error{}
+// served are the sandboxes whose functions are here.
+var served = map[string]*pandastack.Sandbox{}
+
+type numbers struct {
+	A float64 `json:"a"`
+	B float64 `json:"b"`
+}
 
 // serveTools gives a sandbox functions of this program.
 func serveTools(ctx context.Context, s *pandastack.Sandbox, o struct{ Policy api.ToolPolicy }) (any, error) {
-	numbers := json.RawMessage(`{"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}`)
-	words := json.RawMessage(`{"type": "object", "properties": {"why": {"type": "string"}}, "required": ["why"]}`)
-	l, err := s.SetTools(ctx, api.Tools{Policy: o.Policy, Functions: []api.ToolFunction{
-		{Name: "add", Description: "Add.", Parameters: numbers, Risky: true}, {Name: "ns.fail", Parameters: words},
-	}})
+	add := pandastack.Func("add", "Add.", func(_ context.Context, n numbers) (any, error) { return map[string]float64{"sum": n.A + n.B}, nil })
+	add.Risky = true
+	type words struct {
+		Why string `json:"why"`
+	}
+	fail := pandastack.Func("ns.fail", "", func(context.Context, words) (any, error) {
+		return nil, &pandastack.ToolError{Kind: "unfit", Message: "Unfit: it does not fit"}
+	})
+	l, err := s.SetTools(ctx, api.Tools{Policy: o.Policy}, add, fail)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ready, over := make(chan struct{}), make(chan error, 1)
-	go func() {
-		over <- s.ServeTools(ctx, map[string]pandastack.ToolFunc{
-			"add": func(_ context.Context, c api.ToolMessage) (any, error) {
-				var n struct{ A, B float64 }
-				err := json.Unmarshal(c.Arguments, &n)
-				return map[string]float64{"sum": n.A + n.B}, err
-			},
-			"ns.fail": func(context.Context, api.ToolMessage) (any, error) {
-				return nil, &pandastack.ToolError{Kind: "unfit", Message: "Unfit: it does not fit"}
-			},
-		}, func() { close(ready) })
-	}()
-	select {
-	case <-ready:
-	case err := <-over:
-		cancel()
-		return nil, err
-	}
-	served[s.ID] = func() error {
-		cancel()
-		if err := <-over; !errors.Is(err, context.Canceled) {
-			return err
-		}
-		return nil
-	}
+	served[s.ID] = s
 	told := []map[string]any{}
 	for _, t := range l.Tools {
 		told = append(told, map[string]any{"name": t.Name, "source": t.Source, "risky": t.Risky})
 	}
 	return told, nil
+}
+
+// functionsOfAgents is a run whose code calls a function of this program, its fork,
+// and the fork for which the function is missing.
+func functionsOfAgents(ctx context.Context, c *pandastack.Client, a struct {
+	Options api.AgentRequest
+	Task    string
+}) (any, error) {
+	calls := [][]float64{}
+	add := pandastack.Func("add", "", func(_ context.Context, n numbers) (map[string]float64, error) {
+		calls = append(calls, []float64{n.A, n.B})
+		return map[string]float64{"sum": n.A + n.B}, nil
+	})
+	first := a.Options
+	first.Task = a.Task
+	run, err := c.StartAgent(ctx, pandastack.AgentOptions{AgentRequest: first, Functions: []pandastack.Function{add}})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := run.Wait(ctx); err != nil {
+		return nil, err
+	}
+	fork := a.Options
+	fork.Fork = &api.AgentFork{Of: run.ID, At: 2}
+	again, err := c.StartAgent(ctx, pandastack.AgentOptions{AgentRequest: fork, Functions: []pandastack.Function{add}})
+	if err != nil {
+		return nil, err
+	}
+	differ := []string{}
+	for e, err := range again.Events(ctx, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Forked != nil {
+			differ = append(differ, e.Forked.Differ...)
+		}
+	}
+	_, err = c.StartAgent(ctx, pandastack.AgentOptions{AgentRequest: fork})
+	lacking := errors.Is(err, pandastack.ErrInvalid) && strings.Contains(err.Error(), ": add")
+	return map[string]any{"answer": run.Info.Answer, "again": again.Info.Answer, "differ": differ, "calls": calls, "lacking": lacking}, nil
 }
 
 // decided runs a cell that makes a call about which somebody is asked, and is

@@ -45,6 +45,11 @@ class Connector:
         self._thread = threading.Thread(target=self._run, name="pandastack-tools", daemon=True)
         self._thread.start()
 
+    @property
+    def connects(self) -> bool:
+        """It is connected, or will be again; not when it was closed, or is not wanted any more."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Leaves. Calls in flight are interrupted."""
         self._closed = True

@@ -1103,6 +1103,7 @@ class AgentInfo:
         replay_of: the run whose cells it runs again; None if it is no replay.
         fork_of, fork_at: the run, and the turn of it, at which this one branched off; None and 0 if it is no fork.
         follows: the run that it goes on from, in its sandbox and with its variables; None if it follows none.
+        functions: names of those of a program that its code can call, which that program must be there for.
     """
 
     id: str
@@ -1127,6 +1128,7 @@ class AgentInfo:
     fork_of: Optional[str] = None
     fork_at: int = 0
     follows: Optional[str] = None
+    functions: List[str] = field(default_factory=list)
     metadata: Dict[str, str] = field(default_factory=dict)
     created_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
@@ -1157,6 +1159,7 @@ class AgentInfo:
             fork_of=body.get("fork_of") or None,
             fork_at=body.get("fork_at") or 0,
             follows=body.get("follows") or None,
+            functions=list(body.get("functions") or []),
             metadata=dict(body.get("metadata") or {}),
             created_at=_time(body.get("created_at")),
             ended_at=_time(body.get("ended_at")),

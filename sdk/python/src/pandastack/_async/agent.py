@@ -7,7 +7,8 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, 
 from .. import _checks as check
 from .. import _routes as routes
 from .._connector import Connector
-from .._functions import Toolset
+from .._functions import Function, Toolset
+from .._request import Request
 from ..errors import ConflictError
 from ..records import AgentEvent, AgentInfo
 from .client import AsyncClient, shared_client
@@ -76,7 +77,8 @@ class AsyncAgent:
         api_key: Optional[str] = None,
     ) -> None:
         self._server = api_url, api_key
-        self._tools = Toolset(tools or [], tool_policy) if tools is not None or tool_policy is not None else None
+        given = Toolset(tools or [], tool_policy) if tools is not None or tool_policy is not None else None
+        self._program = _Program(given.functions if given else {})
         self._options: Dict[str, Any] = {
             "model": model,
             "base_url": base_url,
@@ -86,7 +88,7 @@ class AsyncAgent:
             "keep": check.text("keep", keep),
             "limits": limits,
             "price": price,
-            "tools": self._tools.wire if self._tools else None,
+            "tools": given.wire if given else None,
         }
         self._sandbox = routes.agent_sandbox(template, from_snapshot, cpu, memory_mb, disk_mb, pids, envs, network, secrets)
         self._model_key = model_key
@@ -133,34 +135,69 @@ class AsyncAgent:
     ) -> "AsyncAgentRun":
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
+        client = shared_client(*self._server)
         if data is not None:
             options["data"] = check.texts("data", data)
         if follows is not None:
             options.update(follows=check.text("follows", follows), keep=None)
+            if options["tools"] is None:  # it has those of the run before
+                self._program.must_have(AgentInfo.from_wire((await client._send(routes.get_agent(follows))).object()))
         elif sandbox_id is not None:
             options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None)
         else:
             options.update(self._sandbox)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
-        client = shared_client(*self._server)
-        run = AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()), self._tools)
-        await run._serve()
+        run = AsyncAgentRun(client, AgentInfo.from_wire((await client._send(request)).object()), self._program)
+        await self._program.serve(client, run.info)
         return run
 
     async def get(self, id: str) -> "AsyncAgentRun":
-        """The run with this id. Replays and forks of it call the functions of this agent.
+        """The run with this id. Replays and forks of it call the functions of this agent. So does the run itself from then on,
+        if it goes on and calls some of their names: those of a program that was started again.
 
         Raises:
             NotFoundError: there is none.
         """
         client = shared_client(*self._server)
-        return AsyncAgentRun(client, AgentInfo.from_wire((await client._send(routes.get_agent(id))).object()), self._tools)
+        run = AsyncAgentRun(client, AgentInfo.from_wire((await client._send(routes.get_agent(id))).object()), self._program)
+        if not self._program.functions.keys().isdisjoint(run.info.functions):
+            await self._program.serve(client, run.info)
+        return run
 
     async def runs(self, limit: int = 100) -> List["AsyncAgentRun"]:
         """The runs of the workspace, the newest first; at most `limit`."""
         client = shared_client(*self._server)
         answer = await client._send(routes.list_agents(limit))
-        return [AsyncAgentRun(client, AgentInfo.from_wire(body), self._tools) for body in answer.items("runs")]
+        return [AsyncAgentRun(client, AgentInfo.from_wire(body), self._program) for body in answer.items("runs")]
+
+
+class _Program:
+    """Functions of this program, and the runs whose code calls them."""
+
+    def __init__(self, functions: Mapping[str, Function]) -> None:
+        self.functions = functions
+        self._lines: Dict[str, Connector] = {}  # by run; each leaves by itself when the run has ended
+
+    async def serve(self, client: AsyncClient, info: AgentInfo) -> None:
+        """Has a run's code call them from now on, unless it does already."""
+        self._lines = {run: line for run, line in self._lines.items() if line.connects}
+        if not self.functions or info.status == "ended" or info.id in self._lines:
+            return
+        line = Connector(client._endpoint, routes.connect_agent(info.id), self.functions, current_loop())
+        try:
+            await settled(line.ready)
+        except ConflictError:
+            return  # it has ended already
+        self._lines[info.id] = line
+
+    def must_have(self, info: AgentInfo) -> None:
+        """Raises a ValueError when the code of a run calls functions of a program that are not here."""
+        missing = [name for name in info.functions if name not in self.functions]
+        if missing:
+            raise ValueError(
+                f"the code of {info.id} calls functions of a program that are not here: {', '.join(missing)}. "
+                f"Give them: Agent(tools=[…]).get({info.id!r})"
+            )
 
 
 class AsyncAgentRun:
@@ -171,22 +208,11 @@ class AsyncAgentRun:
         info: an `AgentInfo`, as it was last heard of.
     """
 
-    def __init__(self, client: AsyncClient, info: AgentInfo, tools: Optional[Toolset] = None) -> None:
+    def __init__(self, client: AsyncClient, info: AgentInfo, program: Optional[_Program] = None) -> None:
         self._client = client
         self.id = info.id
         self.info = info
-        self._tools = tools
-        self._line: Optional[Connector] = None  # which leaves by itself when the run has ended
-
-    async def _serve(self) -> None:
-        """Has the run's code call the functions of this program."""
-        if self._tools and self._tools.functions:
-            line = Connector(self._client._endpoint, routes.connect_agent(self.id), self._tools.functions, current_loop())
-            try:
-                await settled(line.ready)
-            except ConflictError:
-                pass  # it has ended already
-            self._line = line
+        self._program = program or _Program({})
 
     @property
     def answer(self) -> Optional[str]:
@@ -251,10 +277,15 @@ class AsyncAgentRun:
 
         Raises:
             BadRequestError: the values of its secrets are missing, or its sandbox, or what it follows; `field` says what.
+            ValueError: its code calls functions of a program, which its agent here has not.
         """
-        request = routes.replay_agent(self.id, keep, secrets, sandbox_id, follows)
-        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()), self._tools)
-        await run._serve()
+        return await self._again(routes.replay_agent(self.id, keep, secrets, sandbox_id, follows), on_event)
+
+    async def _again(self, request: Request, on_event: Optional[Callable[[AgentEvent], Any]]) -> "AsyncAgentRun":
+        """Starts another run of the same kind, whose code calls the same functions, and waits for its end."""
+        self._program.must_have(self.info)
+        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()), self._program)
+        await self._program.serve(self._client, run.info)
         await run.wait(on_event)
         return run
 
@@ -292,6 +323,7 @@ class AsyncAgentRun:
 
         Raises:
             BadRequestError: this run has no such turn, or something that is needed is missing; `field` says what.
+            ValueError: its code calls functions of a program, which its agent here has not.
         """
         options = {
             "model": model,
@@ -303,11 +335,7 @@ class AsyncAgentRun:
             "price": price,
             "secrets": None if secrets is None else check.mapping("secrets", secrets),
         }
-        request = routes.fork_agent(self.id, at, task, metadata, model_key, options)
-        run = AsyncAgentRun(self._client, AgentInfo.from_wire((await self._client._send(request)).object()), self._tools)
-        await run._serve()
-        await run.wait(on_event)
-        return run
+        return await self._again(routes.fork_agent(self.id, at, task, metadata, model_key, options), on_event)
 
     async def refresh(self) -> AgentInfo:
         """Brings `info` up to date."""

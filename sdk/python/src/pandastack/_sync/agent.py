@@ -8,7 +8,8 @@ from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Seque
 from .. import _checks as check
 from .. import _routes as routes
 from .._connector import Connector
-from .._functions import Toolset
+from .._functions import Function, Toolset
+from .._request import Request
 from ..errors import ConflictError
 from ..records import AgentEvent, AgentInfo
 from .client import Client, shared_client
@@ -77,7 +78,8 @@ class Agent:
         api_key: Optional[str] = None,
     ) -> None:
         self._server = api_url, api_key
-        self._tools = Toolset(tools or [], tool_policy) if tools is not None or tool_policy is not None else None
+        given = Toolset(tools or [], tool_policy) if tools is not None or tool_policy is not None else None
+        self._program = _Program(given.functions if given else {})
         self._options: Dict[str, Any] = {
             "model": model,
             "base_url": base_url,
@@ -87,7 +89,7 @@ class Agent:
             "keep": check.text("keep", keep),
             "limits": limits,
             "price": price,
-            "tools": self._tools.wire if self._tools else None,
+            "tools": given.wire if given else None,
         }
         self._sandbox = routes.agent_sandbox(template, from_snapshot, cpu, memory_mb, disk_mb, pids, envs, network, secrets)
         self._model_key = model_key
@@ -134,34 +136,69 @@ class Agent:
     ) -> "AgentRun":
         """As `run`, without waiting: the run goes on by itself."""
         options = dict(self._options)
+        client = shared_client(*self._server)
         if data is not None:
             options["data"] = check.texts("data", data)
         if follows is not None:
             options.update(follows=check.text("follows", follows), keep=None)
+            if options["tools"] is None:  # it has those of the run before
+                self._program.must_have(AgentInfo.from_wire((client._send(routes.get_agent(follows))).object()))
         elif sandbox_id is not None:
             options.update(sandbox_id=check.text("sandbox_id", sandbox_id), keep=None)
         else:
             options.update(self._sandbox)
         request = routes.start_agent(task, _contents(files), metadata, self._model_key, options)
-        client = shared_client(*self._server)
-        run = AgentRun(client, AgentInfo.from_wire((client._send(request)).object()), self._tools)
-        run._serve()
+        run = AgentRun(client, AgentInfo.from_wire((client._send(request)).object()), self._program)
+        self._program.serve(client, run.info)
         return run
 
     def get(self, id: str) -> "AgentRun":
-        """The run with this id. Replays and forks of it call the functions of this agent.
+        """The run with this id. Replays and forks of it call the functions of this agent. So does the run itself from then on,
+        if it goes on and calls some of their names: those of a program that was started again.
 
         Raises:
             NotFoundError: there is none.
         """
         client = shared_client(*self._server)
-        return AgentRun(client, AgentInfo.from_wire((client._send(routes.get_agent(id))).object()), self._tools)
+        run = AgentRun(client, AgentInfo.from_wire((client._send(routes.get_agent(id))).object()), self._program)
+        if not self._program.functions.keys().isdisjoint(run.info.functions):
+            self._program.serve(client, run.info)
+        return run
 
     def runs(self, limit: int = 100) -> List["AgentRun"]:
         """The runs of the workspace, the newest first; at most `limit`."""
         client = shared_client(*self._server)
         answer = client._send(routes.list_agents(limit))
-        return [AgentRun(client, AgentInfo.from_wire(body), self._tools) for body in answer.items("runs")]
+        return [AgentRun(client, AgentInfo.from_wire(body), self._program) for body in answer.items("runs")]
+
+
+class _Program:
+    """Functions of this program, and the runs whose code calls them."""
+
+    def __init__(self, functions: Mapping[str, Function]) -> None:
+        self.functions = functions
+        self._lines: Dict[str, Connector] = {}  # by run; each leaves by itself when the run has ended
+
+    def serve(self, client: Client, info: AgentInfo) -> None:
+        """Has a run's code call them from now on, unless it does already."""
+        self._lines = {run: line for run, line in self._lines.items() if line.connects}
+        if not self.functions or info.status == "ended" or info.id in self._lines:
+            return
+        line = Connector(client._endpoint, routes.connect_agent(info.id), self.functions, current_loop())
+        try:
+            settled(line.ready)
+        except ConflictError:
+            return  # it has ended already
+        self._lines[info.id] = line
+
+    def must_have(self, info: AgentInfo) -> None:
+        """Raises a ValueError when the code of a run calls functions of a program that are not here."""
+        missing = [name for name in info.functions if name not in self.functions]
+        if missing:
+            raise ValueError(
+                f"the code of {info.id} calls functions of a program that are not here: {', '.join(missing)}. "
+                f"Give them: Agent(tools=[…]).get({info.id!r})"
+            )
 
 
 class AgentRun:
@@ -172,22 +209,11 @@ class AgentRun:
         info: an `AgentInfo`, as it was last heard of.
     """
 
-    def __init__(self, client: Client, info: AgentInfo, tools: Optional[Toolset] = None) -> None:
+    def __init__(self, client: Client, info: AgentInfo, program: Optional[_Program] = None) -> None:
         self._client = client
         self.id = info.id
         self.info = info
-        self._tools = tools
-        self._line: Optional[Connector] = None  # which leaves by itself when the run has ended
-
-    def _serve(self) -> None:
-        """Has the run's code call the functions of this program."""
-        if self._tools and self._tools.functions:
-            line = Connector(self._client._endpoint, routes.connect_agent(self.id), self._tools.functions, current_loop())
-            try:
-                settled(line.ready)
-            except ConflictError:
-                pass  # it has ended already
-            self._line = line
+        self._program = program or _Program({})
 
     @property
     def answer(self) -> Optional[str]:
@@ -252,10 +278,15 @@ class AgentRun:
 
         Raises:
             BadRequestError: the values of its secrets are missing, or its sandbox, or what it follows; `field` says what.
+            ValueError: its code calls functions of a program, which its agent here has not.
         """
-        request = routes.replay_agent(self.id, keep, secrets, sandbox_id, follows)
-        run = AgentRun(self._client, AgentInfo.from_wire((self._client._send(request)).object()), self._tools)
-        run._serve()
+        return self._again(routes.replay_agent(self.id, keep, secrets, sandbox_id, follows), on_event)
+
+    def _again(self, request: Request, on_event: Optional[Callable[[AgentEvent], Any]]) -> "AgentRun":
+        """Starts another run of the same kind, whose code calls the same functions, and waits for its end."""
+        self._program.must_have(self.info)
+        run = AgentRun(self._client, AgentInfo.from_wire((self._client._send(request)).object()), self._program)
+        self._program.serve(self._client, run.info)
         run.wait(on_event)
         return run
 
@@ -293,6 +324,7 @@ class AgentRun:
 
         Raises:
             BadRequestError: this run has no such turn, or something that is needed is missing; `field` says what.
+            ValueError: its code calls functions of a program, which its agent here has not.
         """
         options = {
             "model": model,
@@ -304,11 +336,7 @@ class AgentRun:
             "price": price,
             "secrets": None if secrets is None else check.mapping("secrets", secrets),
         }
-        request = routes.fork_agent(self.id, at, task, metadata, model_key, options)
-        run = AgentRun(self._client, AgentInfo.from_wire((self._client._send(request)).object()), self._tools)
-        run._serve()
-        run.wait(on_event)
-        return run
+        return self._again(routes.fork_agent(self.id, at, task, metadata, model_key, options), on_event)
 
     def refresh(self) -> AgentInfo:
         """Brings `info` up to date."""

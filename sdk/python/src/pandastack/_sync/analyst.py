@@ -45,8 +45,8 @@ class Analyst:
     Args:
         files: paths of files here.
         follows: the id of an analyst's run, whose sandbox is still there: go on after it. Without files.
-        model, base_url, model_key, dialect, vision, instructions, limits, price: as for `Agent`; ``cell_seconds`` is 120
-            unless `limits` says otherwise.
+        model, base_url, model_key, dialect, vision, instructions, limits, tools, tool_policy, price: as for `Agent`;
+            ``cell_seconds`` is 120 unless `limits` says otherwise.
         template, cpu, memory_mb, disk_mb: of the sandbox. A CSV of more than a sixteenth of its memory stays on disk.
         ttl_seconds: that the sandbox lives after a question.
         api_url, api_key: as for `Sandbox.create`.
@@ -68,6 +68,8 @@ class Analyst:
         vision: bool = True,
         instructions: Optional[str] = None,
         limits: Optional[Dict[str, float]] = None,
+        tools: Any = None,
+        tool_policy: Optional[Dict[str, Any]] = None,
         price: Optional[Dict[str, float]] = None,
         template: str = "code-interpreter",
         cpu: Optional[float] = None,
@@ -97,6 +99,8 @@ class Analyst:
             vision=vision,
             instructions=instructions,
             limits={"cell_seconds": CELL_SECONDS, **(limits or {})},
+            tools=tools,
+            tool_policy=tool_policy,
             price=price,
             **self._server,
         )
