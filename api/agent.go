@@ -38,8 +38,9 @@ type AgentRequest struct {
 }
 
 // AgentFork names a moment of another run, at which a new one goes on from the
-// same state. Its cells up to there run again in a new sandbox, with the replies of
-// that time; where something else comes of them the event forked says so.
+// same state. Where that run kept a snapshot, and ran no cell from there on, it is
+// restored. Otherwise its cells up to there run again in a new sandbox, with the
+// replies of that time. The event forked says which, and where something else came of them.
 type AgentFork struct {
 	Of   string `json:"of"`             // the run
 	At   int    `json:"at"`             // the turn whose reply is another one; the turns before it are repeated, and count for max_turns
@@ -134,8 +135,8 @@ type AgentRun struct {
 	ForkOf     string            `json:"fork_of,omitempty"`   // the run that it branches off from
 	ForkAt     int               `json:"fork_at,omitempty"`   // before this turn of it
 	Follows    string            `json:"follows,omitempty"`   // the run that it goes on from
-	Metadata   map[string]string `json:"metadata,omitempty"`
 	Functions  []string          `json:"functions,omitempty"` // of a program, that its code can call: the one that is connected for the run
+	Metadata   map[string]string `json:"metadata,omitempty"`
 	CreatedAt  time.Time         `json:"created_at"`
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 }
@@ -150,7 +151,7 @@ type AgentRuns struct {
 const (
 	AgentEventStarted    = "started"    // run, request
 	AgentEventResumed    = "resumed"    // a new daemon went on with it; note
-	AgentEventSandbox    = "sandbox"    // sandbox_id, context_id
+	AgentEventSandbox    = "sandbox"    // sandbox_id, context_id; of a fork snapshot_id, or note: why its state could not be restored
 	AgentEventLoaded     = "loaded"     // loaded: the tables that were made of the files in data
 	AgentEventPrompt     = "prompt"     // text: the system prompt
 	AgentEventAsked      = "asked"      // asked: the model is asked
@@ -182,10 +183,12 @@ type AgentEvent struct {
 	Request   *AgentRequest `json:"request,omitempty"`
 	SandboxID string        `json:"sandbox_id,omitempty"`
 	ContextID string        `json:"context_id,omitempty"`
-	Text      string        `json:"text,omitempty"`
-	Reasoning string        `json:"reasoning,omitempty"`
-	Stream    string        `json:"stream,omitempty"`
-	Note      string        `json:"note,omitempty"`
+	// SnapshotID is that from which the sandbox of a fork was restored, with its state.
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	Text       string `json:"text,omitempty"`
+	Reasoning  string `json:"reasoning,omitempty"`
+	Stream     string `json:"stream,omitempty"`
+	Note       string `json:"note,omitempty"`
 
 	Loaded  *AgentLoaded  `json:"loaded,omitempty"`
 	Asked   *AgentAsked   `json:"asked,omitempty"`
@@ -358,13 +361,16 @@ type AgentRewound struct {
 	Why       string `json:"why"`
 }
 
-// AgentForked says how far a fork is what its run was: what its cells showed is
-// compared, times, addresses and numbers of cells aside.
+// AgentForked says how far a fork is what its run was: its state was restored from a
+// snapshot, or the cells before ran again. Then what they showed is compared, times,
+// addresses and numbers of cells aside; what they did not show may differ, too.
 type AgentForked struct {
-	Of     string   `json:"of"`
-	At     int      `json:"at"`
-	Cells  int      `json:"cells"`            // that were run again
-	Differ []string `json:"differ,omitempty"` // those of which something else came, as "turn 2, cell 1"
+	Of         string   `json:"of"`
+	At         int      `json:"at"`
+	SnapshotID string   `json:"snapshot_id,omitempty"` // that the state was restored from: nothing ran again
+	Cells      int      `json:"cells"`                 // that were run again
+	Differ     []string `json:"differ,omitempty"`      // those of which something else came, as "turn 2, cell 1"
+	Outside    bool     `json:"outside,omitempty"`     // they had tools or a network: what they did there happened once more
 }
 
 // AgentEvents is the answer of GET /v1/agents/{id}/events as JSON.

@@ -594,7 +594,7 @@ def test_a_run_goes_on_another_way(daemon, tmp_path):
         first.info["id"], 3, "openai:another", "In capitals, please.", 4)
     assert fork.of("forked")[0]["forked"] == {"of": first.info["id"], "at": 3, "cells": 2, "differ": ["turn 2, cell 1"]}
     assert fork.of("prompt")[0]["text"] == first.of("prompt")[0]["text"]
-    words = f"from here on another way than {first.info['id']} at turn 3; 1 of the 2 cells before show the same, not turn 2, cell 1"
+    words = f"from here on another way than {first.info['id']} at turn 3; the cells before ran again: 1 of 2 show the same, not turn 2, cell 1"
     assert words in show(daemon, fork.info["id"], "text") and words in show(daemon, fork.info["id"], "html")
     with scripted(tmp_path, [{"say": "FINAL ANSWER: a third way"}]) as url:
         runs = pandastack.Agent(api_url=daemon.url, api_key=daemon.key)
@@ -603,6 +603,26 @@ def test_a_run_goes_on_another_way(daemon, tmp_path):
     for args, words in [(["--at", 5], "between 1 and 4"), (["--at", 1], "base_url")]:
         refused = cli(daemon, "agent", "fork", first.info["id"], *args)
         assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+
+
+def test_a_fork_is_restored_from_the_snapshot_that_its_run_kept(daemon, tmp_path):
+    """It has the very variables and files, also those of chance, and nothing runs again; when the snapshot is gone, the cells do."""
+    first = agent(daemon, tmp_path, [code("x = os.urandom(8).hex()\nopen('made', 'w').write(x)\nprint('x is', x)"), {"say": "FINAL ANSWER: one way"}], "--keep", "snapshot")
+    x = re.search(r"x is (\w{16})", first.told[0])[1]
+    turns = [code("print(x, x == open('made').read())", expect=["In capitals, please."]), {"say": "FINAL ANSWER: another way", "expect": [f"{x} True"]}]
+    with scripted(tmp_path, turns) as url:
+        fork = Run(daemon, cli(daemon, "--json", "agent", "fork", first.info["id"], "--at", 2, "--task", "In capitals, please.", "--model", "openai:scripted", "--base-url", url))
+    answered(fork, "another way")
+    snapshot = first.info["snapshot_id"]
+    assert fork.of("forked")[0]["forked"] == {"of": first.info["id"], "at": 2, "snapshot_id": snapshot, "cells": 0}
+    assert fork.of("prompt")[0]["text"] == first.of("prompt")[0]["text"] and fork.of("outcome")[0]["outcome"] == first.of("outcome")[0]["outcome"]
+    assert f"the state before it was restored from the snapshot {snapshot}" in show(daemon, fork.info["id"], "text")
+
+    assert cli(daemon, "snapshot", "rm", snapshot).returncode == 0
+    with scripted(tmp_path, [{"say": "FINAL ANSWER: x", "expect": [r"x is \w{16}"]}]) as url:
+        again = Run(daemon, cli(daemon, "--json", "agent", "fork", first.info["id"], "--at", 2, "--model", "openai:scripted", "--base-url", url))
+    assert again.of("forked")[0]["forked"] == {"of": first.info["id"], "at": 2, "cells": 1, "differ": ["turn 1, cell 1"]}
+    assert again.of("sandbox")[0]["note"].startswith(f"the snapshot {snapshot}, which has the state of {first.info['id']}, cannot be restored: ")
 
 
 def test_from_python(daemon, tmp_path):

@@ -73,6 +73,9 @@ func (r *runner) prepare(ctx context.Context, cid string) (*Environment, error) 
 // cell runs one, or attaches to it when an earlier daemon began it.
 func (r *runner) cell(ctx context.Context, index, of int, a action) (api.AgentOutcome, error) {
 	run, limits := &r.state.run, r.state.req.Limits
+	if r.restoring() {
+		return r.asBefore(index)
+	}
 	if !r.ready {
 		if err := r.setUpAgain(ctx); err != nil {
 			return api.AgentOutcome{}, err

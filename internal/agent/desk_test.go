@@ -31,29 +31,30 @@ type desk struct {
 	model *scripted.Provider
 	knows map[string][]api.Event // code to its events, without started
 
-	mu         sync.Mutex
-	made       map[string]string // idempotency key to sandbox
-	asked      api.CreateSandboxRequest
-	killed     []string
-	contexts   map[string]bool
-	ran        map[string]int         // execution id to how often it ran
-	past       map[string][]api.Event // execution id to its events
-	codes      []string
-	deadlines  map[string]int64 // code to the milliseconds that it was given
-	files      map[string]string
-	closed     []string
-	setUps     int
-	haltAt     string        // a stage that does not end before its context does
-	halted     chan struct{} // a value when it was reached
-	stopped    int           // cells that were interrupted
-	copies     int
-	packs      int // how often the files were read
-	unforkable bool
-	chance     string        // code that prints something else each time
-	noContexts bool          // but the first
-	full       bool          // they are too many for checkpoints
-	thinks     time.Duration // the model, for each reply, by the clock of the services
-	thought    time.Duration // all that it has
+	mu          sync.Mutex
+	made        map[string]string // idempotency key to sandbox
+	asked       api.CreateSandboxRequest
+	killed      []string
+	contexts    map[string]bool
+	ran         map[string]int         // execution id to how often it ran
+	past        map[string][]api.Event // execution id to its events
+	codes       []string
+	deadlines   map[string]int64 // code to the milliseconds that it was given
+	files       map[string]string
+	closed      []string
+	setUps      int
+	haltAt      string        // a stage that does not end before its context does
+	halted      chan struct{} // a value when it was reached
+	stopped     int           // cells that were interrupted
+	copies      int
+	packs       int // how often the files were read
+	unforkable  bool
+	chance      string // code that prints something else each time
+	noContexts  bool   // but the first
+	noSnapshots bool
+	full        bool          // they are too many for checkpoints
+	thinks      time.Duration // the model, for each reply, by the clock of the services
+	thought     time.Duration // all that it has
 }
 
 func newDesk(turns ...scripted.Turn) *desk {
@@ -136,6 +137,9 @@ func (d *desk) Create(ctx context.Context, _ string, req api.CreateSandboxReques
 	defer d.mu.Unlock()
 	if req.Template == "none" {
 		return api.SandboxInfo{}, fault.New(api.CodeNoCapacity, "there is no room")
+	}
+	if req.FromSnapshot != "" && d.noSnapshots {
+		return api.SandboxInfo{}, fault.New(api.CodeNotFound, "there is no snapshot %q", req.FromSnapshot)
 	}
 	d.asked = req
 	if d.made[req.IdempotencyKey] == "" {

@@ -117,18 +117,19 @@ func (r *runner) branchFrom(of string, at int) error {
 // branchOff is the moment in which a fork goes on by itself: it says where what its
 // cells showed differs from what those of its run did, and tells the model what it
 // is to do from here.
-func (r *runner) branchOff() error {
+func (r *runner) branchOff(ctx context.Context) error {
 	fork := r.state.req.Fork
 	if fork == nil || r.state.branched || r.state.run.Turns < fork.At-1 {
 		return nil
 	}
 	e := api.AgentEvent{Type: api.AgentEventForked, Turn: fork.At, Forked: &api.AgentForked{Of: fork.Of, At: fork.At}}
-	if fork.At > 1 {
+	if e.Forked.SnapshotID = r.state.restored; fork.At > 1 && e.Forked.SnapshotID == "" {
 		entries, err := r.s.entries(r.state.run.Workspace, fork.Of)
 		if err != nil {
 			return &end{reason: api.AgentModelFailed, words: plainWords(err)}
 		}
 		e.Forked.Cells, e.Forked.Differ = beside(entries, r.hub.all(), fork.At)
+		e.Forked.Outside = e.Forked.Cells > 0 && !r.keepsToItself(ctx)
 	}
 	if fork.Task != "" {
 		e.Messages = []api.AgentMessage{{Role: llm.User, Text: fork.Task}}

@@ -66,6 +66,9 @@ type runner struct {
 	live *live
 	made string // sandbox of the run that no entry names yet
 
+	before     []api.AgentEvent // of the run whose state this fork has from a snapshot
+	unrestored string           // why it has not, where there was one
+
 	approvals chan api.Approval // of calls that wait for decisions; nil: there are none
 	detach    func()
 	clock     *clock
@@ -213,7 +216,7 @@ func (r *runner) loop(ctx context.Context) error {
 			if err := r.turnBack(ctx); err != nil {
 				return err
 			}
-			if err := r.branchOff(); err != nil {
+			if err := r.branchOff(ctx); err != nil {
 				return err
 			}
 			if words := r.crowded(); words != "" {
@@ -271,13 +274,10 @@ func (r *runner) sandbox(ctx context.Context) error {
 		if r.secrets == nil && lacksValues(req.Secrets) {
 			return &end{reason: api.AgentNoSandbox, words: "the server was started again before the run had its sandbox, and the values of its secrets are not stored: start the run again"}
 		}
-		create := newSandbox(req)
-		create.Metadata, create.IdempotencyKey = map[string]string{"agent": run.ID}, run.ID // a daemon that died in between made this one
-		create.Tools = req.Tools
-		if r.secrets != nil {
-			create.Secrets = r.secrets
+		if done, err := r.restore(ctx); done || err != nil {
+			return err
 		}
-		info, err := r.s.cfg.Sandboxes.Create(ctx, run.Workspace, create)
+		info, err := r.s.cfg.Sandboxes.Create(ctx, run.Workspace, r.wanted(run.ID))
 		if err != nil {
 			return r.noSandbox(ctx, err)
 		}
@@ -305,11 +305,23 @@ func (r *runner) sandbox(ctx context.Context) error {
 			return r.noSandbox(ctx, fmt.Errorf("writing %s: %w", name, err))
 		}
 	}
-	if err := r.put(api.AgentEvent{Type: api.AgentEventSandbox, SandboxID: id, ContextID: cid}); err != nil {
+	if err := r.put(api.AgentEvent{Type: api.AgentEventSandbox, SandboxID: id, ContextID: cid, Note: r.unrestored}); err != nil {
 		return err
 	}
 	r.made = ""
 	return nil
+}
+
+// wanted is the sandbox that the run asks for. A daemon that died in between made the
+// one with that key.
+func (r *runner) wanted(key string) api.CreateSandboxRequest {
+	create := newSandbox(&r.state.req)
+	create.Metadata, create.IdempotencyKey = map[string]string{"agent": r.state.run.ID}, key
+	create.Tools = r.state.req.Tools
+	if r.secrets != nil {
+		create.Secrets = r.secrets
+	}
+	return create
 }
 
 func (r *runner) noSandbox(ctx context.Context, err error) error {
@@ -359,6 +371,9 @@ func (r *runner) begin(ctx context.Context) error {
 			return err
 		}
 		text += given
+		if before := r.promptBefore(); before != "" {
+			text = before
+		}
 		if err := r.put(api.AgentEvent{Type: api.AgentEventPrompt, Text: text}); err != nil {
 			return err
 		}

@@ -39,7 +39,8 @@ type state struct {
 	cells    []api.AgentCell
 	outcomes []api.AgentOutcome
 
-	branched bool // from the run of which this one is a fork
+	branched bool   // from the run of which this one is a fork
+	restored string // the snapshot that has the state of that run before the turn
 
 	survived bool // the variables of the last cell
 	last     time.Time
@@ -76,7 +77,7 @@ func (s *state) fold(e api.AgentEvent) {
 	case api.AgentEventResumed:
 		s.away += e.Time.Sub(s.last)
 	case api.AgentEventSandbox:
-		s.run.SandboxID, s.context, s.run.ContextID = e.SandboxID, e.ContextID, e.ContextID
+		s.run.SandboxID, s.context, s.run.ContextID, s.restored = e.SandboxID, e.ContextID, e.ContextID, e.SnapshotID
 	case api.AgentEventLoaded:
 		s.loaded = e.Loaded
 	case api.AgentEventPrompt:

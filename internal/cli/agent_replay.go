@@ -14,11 +14,17 @@ import (
 // apart says how far a fork is what its run was.
 func apart(f *api.AgentForked) string {
 	words := fmt.Sprintf("from here on another way than %s at turn %d", f.Of, f.At)
+	if f.SnapshotID != "" {
+		return words + "; the state before it was restored from the snapshot " + f.SnapshotID
+	}
 	if f.Cells == 0 {
 		return words
 	}
-	if words += fmt.Sprintf("; %d of the %d cells before show the same", f.Cells-len(f.Differ), f.Cells); len(f.Differ) > 0 {
+	if words += fmt.Sprintf("; the cells before ran again: %d of %d show the same", f.Cells-len(f.Differ), f.Cells); len(f.Differ) > 0 {
 		words += ", not " + plain(strings.Join(f.Differ, "; "))
+	}
+	if f.Outside {
+		words += "; they had tools or a network, where what they did happened once more"
 	}
 	return words
 }

@@ -1,6 +1,9 @@
 package httpapi
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // A key that may have addresses below one called must not get above it.
 func TestOnlyAddressesBelowThoseAllowedAreCallable(t *testing.T) {
@@ -21,5 +24,12 @@ func TestOnlyAddressesBelowThoseAllowedAreCallable(t *testing.T) {
 		if got := s.callable(u); got != want {
 			t.Errorf("%s: %v", u, got)
 		}
+	}
+}
+
+// A refusal is written to the log.
+func TestARefusedAddressIsShownWithoutItsToken(t *testing.T) {
+	if said := errAddress("tools.mcp.x.url", "https://a.example/mcp?token=tk-5c1f").Error(); !strings.Contains(said, "https://a.example/mcp?token=[redacted]") {
+		t.Error(said)
 	}
 }

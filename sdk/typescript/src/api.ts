@@ -1410,7 +1410,7 @@ export interface AgentRequest {
   tools?: Tools;
 }
 
-/** A moment of another run, at which a new one goes on from the same state. Its cells up to there run again in a new sandbox, with the replies of that time; where something else comes of them the event forked says so. */
+/** A moment of another run, at which a new one goes on from the same state. Where that run kept a snapshot, and ran no cell from there on, it is restored. Otherwise its cells up to there run again in a new sandbox, with the replies of that time. The event forked says which, and where something else came of them. */
 export interface AgentFork {
   /** The run. */
   of: string;
@@ -1532,6 +1532,8 @@ export interface AgentEvent {
   request?: AgentRequest;
   sandbox_id?: string;
   context_id?: string;
+  /** That from which the sandbox of a fork was restored, with its state. */
+  snapshot_id?: string;
   text?: string;
   reasoning?: string;
   stream?: string;
@@ -1732,14 +1734,18 @@ export interface AgentRewound {
   why: string;
 }
 
-/** How far a fork is what its run was: what its cells showed is compared, times, addresses and numbers of cells aside. */
+/** How far a fork is what its run was: its state was restored from a snapshot, or the cells before ran again. Then what they showed is compared, times, addresses and numbers of cells aside; what they did not show may differ, too. */
 export interface AgentForked {
   of: string;
   at: number;
+  /** That the state was restored from: nothing ran again. */
+  snapshot_id?: string;
   /** That were run again. */
   cells: number;
   /** Those of which something else came, as "turn 2, cell 1". */
   differ?: string[];
+  /** They had tools or a network: what they did there happened once more. */
+  outside?: boolean;
 }
 
 /** The answer of GET /v1/agents/{id}/events as JSON. */
