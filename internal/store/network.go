@@ -105,6 +105,8 @@ func (s *Store) keepNetworkState(ctx context.Context, id string, st NetworkState
 }
 
 // purgeNetworkStates forgets those of sandboxes and snapshots that are no more.
+// What a snapshot remembers is there before its row, so this is done before
+// there can be any new ones.
 func (s *Store) purgeNetworkStates(ctx context.Context) error {
 	_, err := s.write.ExecContext(ctx, `DELETE FROM network_states WHERE id NOT IN (SELECT id FROM snapshots)
 		AND id NOT IN (SELECT id FROM sandboxes WHERE state NOT IN ('deleted', 'failed'))`)
@@ -113,6 +115,19 @@ func (s *Store) purgeNetworkStates(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("forgetting the networks of old sandboxes: %w", err)
+	}
+	return nil
+}
+
+// forgetNetworkStates forgets those of sandboxes that have ended.
+func (s *Store) forgetNetworkStates(ctx context.Context) error {
+	const ended = "(SELECT s.id FROM network_states s JOIN sandboxes b ON b.id = s.id WHERE b.state IN ('deleted', 'failed'))"
+	_, err := s.write.ExecContext(ctx, "DELETE FROM network_names WHERE id IN "+ended)
+	if err == nil {
+		_, err = s.write.ExecContext(ctx, "DELETE FROM network_states WHERE id IN "+ended)
+	}
+	if err != nil {
+		return fmt.Errorf("forgetting the networks of ended sandboxes: %w", err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/pressly/goose/v3"
 )
@@ -72,6 +73,10 @@ func TestNamesFromBefore(t *testing.T) {
 	if _, err := db.Exec(`INSERT INTO network_states (id, names, bytes) VALUES ('sb-1', '["b.example","a.example"]', 7), ('sb-2', '[]', 8)`); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := db.Exec(`INSERT INTO snapshots (id, owner, sandbox_id, template, digest, driver, cpu, memory_mb, disk_mb, pids, generation, size_bytes, created_at)
+		SELECT id, 'ann', 'sb', 'base', 'd', 'fake', 1, 512, 1024, 256, 1, 1, 1 FROM network_states`); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := p.Up(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -86,5 +91,63 @@ func TestNamesFromBefore(t *testing.T) {
 		if got, err := s.NetworkState(ctx, id); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s remembers %+v, %v", id, got, err)
 		}
+	}
+}
+
+// What a snapshot remembers is kept before its row is, and goes with it.
+func TestNetworkStatesOfSnapshots(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	s := open0(t, dir)
+	kept := func(id string) bool {
+		t.Helper()
+		st, err := s.NetworkState(ctx, id)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+		var names int
+		if err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM network_names WHERE id = ?", id).Scan(&names); err != nil {
+			t.Fatal(err)
+		}
+		if (len(st.Names) > 0) != (names > 0) {
+			t.Errorf("of %s there are %d names, and %d are kept", id, len(st.Names), names)
+		}
+		return err == nil
+	}
+	add(t, s, running("sb-1", epoch), running("sb-2", epoch))
+	for _, id := range []string{"sb-1", "sb-2", "sn-1", "sn-2", "sn-3"} {
+		if err := s.KeepNetworkState(ctx, id, NetworkState{Names: []string{"a.example"}, Bytes: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := running("sb-2", epoch)
+	ended.State, ended.EndedAt = Deleted, epoch
+	if err := s.ReplaceSandbox(ctx, ended, Running); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(ctx, epoch.Add(-time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if !kept("sn-1") || !kept("sb-1") || kept("sb-2") {
+		t.Errorf("sn-1 %v, sb-1 %v, sb-2 %v", kept("sn-1"), kept("sb-1"), kept("sb-2"))
+	}
+	for _, id := range []string{"sn-1", "sn-2"} {
+		if err := s.AddSnapshot(ctx, Snapshot{ID: id, Owner: "ann", CreatedAt: epoch, ExpiresAt: epoch.Add(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.RemoveSnapshot(ctx, "sn-1"); err != nil || kept("sn-1") {
+		t.Errorf("sn-1 is kept, %v", err)
+	}
+	if err := s.ExpireSnapshot(ctx, "sn-2", epoch); !errors.Is(err, ErrStale) || !kept("sn-2") {
+		t.Errorf("before its time: %v", err)
+	}
+	if err := s.ExpireSnapshot(ctx, "sn-2", epoch.Add(time.Minute)); err != nil || kept("sn-2") {
+		t.Errorf("sn-2 is kept, %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s = open0(t, dir); kept("sn-3") || !kept("sb-1") {
+		t.Error("what was not finished is kept, or what runs is not")
 	}
 }

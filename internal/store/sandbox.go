@@ -278,15 +278,19 @@ func (s *Store) RemoveSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// Purge forgets sandboxes that ended before a time, and their events.
+// Purge forgets sandboxes and approvals that ended before a time, and what the
+// networks of sandboxes remembered that have ended.
 func (s *Store) Purge(ctx context.Context, before time.Time) error {
+	if err := s.forgetNetworkStates(ctx); err != nil { // while their rows are there
+		return err
+	}
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM sandboxes WHERE state IN ('deleted', 'failed') AND ended_at < ?", millis(before)); err != nil {
 		return fmt.Errorf("forgetting old sandboxes: %w", err)
 	}
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM approvals WHERE expires_at < ?", millis(before)); err != nil {
 		return fmt.Errorf("forgetting old approvals: %w", err)
 	}
-	return s.purgeNetworkStates(ctx)
+	return nil
 }
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }

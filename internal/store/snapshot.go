@@ -142,15 +142,37 @@ func (s *Store) DescribeSnapshot(ctx context.Context, sn Snapshot) error {
 
 // RemoveSnapshot removes a row, or returns ErrStale when it is gone.
 func (s *Store) RemoveSnapshot(ctx context.Context, id string) error {
-	res, err := s.write.ExecContext(ctx, "DELETE FROM snapshots WHERE id = ?", id)
-	return changed(res, err, "removing snapshot "+id)
+	return s.removeSnapshot(ctx, id, "")
 }
 
 // ExpireSnapshot removes a row whose time is over, or returns ErrStale when it
 // is gone or was given more time.
 func (s *Store) ExpireSnapshot(ctx context.Context, id string, now time.Time) error {
-	res, err := s.write.ExecContext(ctx, "DELETE FROM snapshots WHERE id = ? AND expires_at > 0 AND expires_at <= ?", id, millis(now))
-	return changed(res, err, "removing snapshot "+id)
+	return s.removeSnapshot(ctx, id, " AND expires_at > 0 AND expires_at <= ?", millis(now))
+}
+
+// removeSnapshot removes a row, if it is as is said, and what the network of the
+// snapshot remembers.
+func (s *Store) removeSnapshot(ctx context.Context, id, where string, args ...any) error {
+	what := "removing snapshot " + id
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	res, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE id = ?"+where, append([]any{id}, args...)...)
+	if err := changed(res, kind(err), what); err != nil {
+		return err
+	}
+	for _, table := range []string{"network_states", "network_names"} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE id = ?", id); err != nil {
+			return fmt.Errorf("%s: %w", what, kind(err))
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%s: %w", what, kind(err))
+	}
+	return nil
 }
 
 func scanSnapshot(scan func(...any) error) (Snapshot, error) {

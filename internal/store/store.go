@@ -113,6 +113,9 @@ func openWith(ctx context.Context, dir string, steps fs.FS) (s *Store, err error
 	if err := os.Chmod(s.file, 0o600); err != nil {
 		return s, fmt.Errorf("closing the database to others: %w", err)
 	}
+	if err := s.purgeNetworkStates(ctx); err != nil && !errors.Is(err, fault.NoSpace) { // of what was not finished
+		return s, s.opening(err)
+	}
 	// The next daemon must find in the log what this one wrote, and no rests of
 	// the last one's. On a full disk they stay, which is better than no daemon.
 	if _, err := s.write.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil && !errors.Is(err, fault.NoSpace) {
