@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/egress"
 	"github.com/pandastack/pandastack/internal/fault"
@@ -54,8 +56,10 @@ const (
 type index struct {
 	find FindIndex
 
+	asking singleflight.Group
+
 	mu    sync.Mutex
-	asked time.Time
+	asked time.Time // when it last answered, or did not
 	found *located
 }
 
@@ -80,25 +84,42 @@ type place struct {
 // does not now is believed to be set as it was.
 func (x *index) get(ctx context.Context, age time.Duration) (*located, error) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.found != nil && time.Since(x.asked) < age {
-		return x.found, nil
+	found, fresh := x.found, x.found != nil && time.Since(x.asked) < age
+	x.mu.Unlock()
+	if fresh {
+		return found, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), indexTime)
+	// All that ask at once are answered at once, and each may leave.
+	answer := x.asking.DoChan("", func() (any, error) { return x.ask(context.WithoutCancel(ctx)) })
+	select {
+	case got := <-answer:
+		if got.Err != nil {
+			return nil, got.Err
+		}
+		return got.Val.(*located), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// ask asks the package manager.
+func (x *index) ask(ctx context.Context) (*located, error) {
+	ctx, cancel := context.WithTimeout(ctx, indexTime)
 	defer cancel()
 	said, err := x.find(ctx)
 	var l *located
 	if err == nil {
 		l, err = locate(said)
 	}
-	if err != nil {
-		if x.found != nil {
-			return x.found, nil
-		}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.asked = time.Now()
+	if err == nil {
+		x.found = l
+	} else if x.found == nil {
 		return nil, err
 	}
-	x.asked, x.found = time.Now(), l
-	return l, nil
+	return x.found, nil
 }
 
 // locate takes an Index apart.

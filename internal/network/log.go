@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,12 +43,12 @@ type Log struct {
 	ended bool
 	seq   int64
 	rings map[string]*ring
-	order []string // of rings, the one that had a line last at the end
 }
 
 type ring struct {
 	lines   []api.NetworkLine
 	changed chan struct{} // closed and replaced with every line
+	follows int           // how many follow it: then it stays
 }
 
 // OpenLog opens the log in a folder, which is made. It holds at most megabytes there.
@@ -128,18 +129,21 @@ func (l *Log) Add(e api.NetworkEvent) {
 	}
 }
 
-// add shows a line. The lock is held, or nobody else is there yet.
-func (l *Log) add(line api.NetworkLine) {
-	id := line.SandboxID
+// ring gives what is shown of a sandbox. The lock is held, or nobody else is
+// there yet.
+func (l *Log) ring(id string) *ring {
 	r := l.rings[id]
 	if r == nil {
 		r = &ring{changed: make(chan struct{})}
 		l.rings[id] = r
-		l.order = append(l.order, id)
-		if len(l.order) > ringsMost {
-			l.forget()
-		}
+		l.forget(id)
 	}
+	return r
+}
+
+// add shows a line. The lock is held, or nobody else is there yet.
+func (l *Log) add(line api.NetworkLine) {
+	r := l.ring(line.SandboxID)
 	r.lines = append(r.lines, line)
 	if len(r.lines) > 2*ringLines {
 		r.lines = slices.Clone(r.lines[len(r.lines)-ringLines:])
@@ -148,18 +152,26 @@ func (l *Log) add(line api.NetworkLine) {
 	r.changed = make(chan struct{})
 }
 
-// forget drops the lines of the sandbox whose last one is the oldest.
-func (l *Log) forget() {
-	oldest := slices.MinFunc(l.order, func(a, b string) int { return int(l.last(a) - l.last(b)) })
-	l.order = slices.DeleteFunc(l.order, func(id string) bool { return id == oldest })
+// forget drops the lines of the sandbox whose last one is the oldest, when there
+// are too many, but not those of a new one, and none that somebody follows.
+func (l *Log) forget(fresh string) {
+	if len(l.rings) <= ringsMost {
+		return
+	}
+	oldest, at := "", int64(math.MaxInt64)
+	for id, r := range l.rings {
+		if last := r.last(); r.follows == 0 && id != fresh && last < at {
+			oldest, at = id, last
+		}
+	}
 	delete(l.rings, oldest)
 }
 
-func (l *Log) last(id string) int64 {
-	if n := len(l.rings[id].lines); n > 0 {
-		return l.rings[id].lines[n-1].Seq
+func (r *ring) last() int64 {
+	if n := len(r.lines); n > 0 {
+		return r.lines[n-1].Seq
 	}
-	return l.seq + 1 // it is about to have one
+	return 0
 }
 
 // write puts lines into the file, and begins a new one when it is full.
@@ -194,14 +206,18 @@ func (l *Log) write(f *os.File, size int64) {
 }
 
 func (l *Log) rotate(f *os.File) (*os.File, error) {
-	if err := os.Rename(filepath.Join(l.dir, logFile), filepath.Join(l.dir, logBefore)); err != nil {
+	err := os.Rename(filepath.Join(l.dir, logFile), filepath.Join(l.dir, logBefore))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a rotation that came only so far
 		return nil, err
 	}
 	next, _, err := l.openFile()
 	if err != nil {
 		return nil, err
 	}
-	return next, f.Close()
+	if err := f.Close(); err != nil {
+		l.log.Error("the network's log may lack lines", "error", err)
+	}
+	return next, nil
 }
 
 // Lost is how many lines were not written.
@@ -231,8 +247,10 @@ func (l *Log) Follow(ctx context.Context, sandbox string, after int64, tail int)
 				after = line.Seq
 			}
 		}
+		r := l.join(sandbox)
+		defer l.leave(sandbox, r)
 		for {
-			more, changed, ended := l.above(sandbox, after)
+			more, changed, ended := l.above(r, after)
 			for _, line := range more {
 				if !yield(line, nil) {
 					return
@@ -254,15 +272,26 @@ func (l *Log) Follow(ctx context.Context, sandbox string, after int64, tail int)
 	}
 }
 
-func (l *Log) above(sandbox string, after int64) ([]api.NetworkLine, chan struct{}, bool) {
+// join keeps what is shown of a sandbox until leave.
+func (l *Log) join(sandbox string) *ring {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.rings[sandbox]
-	if r == nil {
-		r = &ring{changed: make(chan struct{})}
-		l.rings[sandbox] = r
-		l.order = append(l.order, sandbox)
+	r := l.ring(sandbox)
+	r.follows++
+	return r
+}
+
+func (l *Log) leave(sandbox string, r *ring) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.follows--; r.follows == 0 && len(r.lines) == 0 {
+		delete(l.rings, sandbox)
 	}
+}
+
+func (l *Log) above(r *ring, after int64) ([]api.NetworkLine, chan struct{}, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(r.lines, after+1, func(line api.NetworkLine, seq int64) int { return int(line.Seq - seq) })
 	return slices.Clone(r.lines[i:]), r.changed, l.ended
 }
