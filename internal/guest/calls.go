@@ -74,14 +74,24 @@ type callServer struct {
 	up      *io.PipeWriter
 }
 
-// inCall is a call that comes in or is worked on.
+// inCall is a call that comes in, is worked on, or whose answer goes out.
 type inCall struct {
-	request []byte
-	size    int
-	refused bool // there was no room for it
-	begun   bool
-	cancel  context.CancelFunc
+	request   []byte
+	size      int
+	refused   []byte // what is answered where there was no room for it
+	begun     bool
+	cancelled bool // nobody waits for the answer
+	cancel    context.CancelFunc
 }
+
+// A guest has MaxCallsAtOnce calls that it waits for. Beside these are those that
+// it has cancelled and that have not come to their end, and answers that it has
+// not read: calls beyond mostCalls are refused, and who makes more than it reads
+// refusals is no agent of ours.
+const (
+	mostCalls   = 2 * guestapi.MaxCallsAtOnce
+	mostRefused = 4 * guestapi.MaxCallsAtOnce
+)
 
 func (s *callServer) write(f guestapi.CallFrame) error {
 	s.writing.Lock()
@@ -98,23 +108,31 @@ func (s *callServer) hear(f guestapi.CallFrame) error {
 		switch {
 		case f.Kind == guestapi.CallCancel:
 			return nil // it was answered
-		case len(s.calls) >= guestapi.MaxCallsAtOnce:
+		case len(s.calls) >= mostRefused:
 			return nonsense("more than %d calls at once", guestapi.MaxCallsAtOnce)
 		}
 		c = &inCall{cancel: func() {}}
+		if len(s.calls) >= mostCalls {
+			c.refused = tooMany
+		}
 		s.calls[f.Call] = c
 	}
 	switch {
+	case f.Kind == guestapi.CallCancel && c.begun: // it counts until it has ended
+		c.cancelled = true
+		c.cancel()
 	case f.Kind == guestapi.CallCancel:
 		s.forget(f.Call)
-		c.cancel()
 	case c.begun:
 		return nonsense("a call that goes on after its end")
 	case f.Kind == guestapi.CallData:
 		if len(c.request)+len(f.Data) > guestapi.MaxCallRequest+guestapi.MaxHandshake {
 			return nonsense("a call of more than %d bytes", guestapi.MaxCallRequest)
 		}
-		if c.refused = c.refused || s.bytes+len(f.Data) > maxCallBytes; c.refused {
+		if c.refused == nil && s.bytes+len(f.Data) > maxCallBytes {
+			c.refused = noRoom
+		}
+		if c.refused != nil {
 			s.bytes -= c.size
 			c.request, c.size = nil, 0
 			return nil
@@ -122,9 +140,9 @@ func (s *callServer) hear(f guestapi.CallFrame) error {
 		c.request = append(c.request, f.Data...)
 		c.size += len(f.Data)
 		s.bytes += len(f.Data)
-	case f.Kind == guestapi.CallEnd && c.refused:
-		s.forget(f.Call)
-		s.work.Go(func() { _ = guestapi.WriteCall(s.write, f.Call, noRoom) })
+	case f.Kind == guestapi.CallEnd && c.refused != nil:
+		c.begun = true
+		s.work.Go(func() { s.end(f.Call, c.refused) })
 	case f.Kind == guestapi.CallEnd:
 		line, request, _ := bytes.Cut(c.request, []byte{'\n'})
 		var head guestapi.CallHead
@@ -160,7 +178,10 @@ func (s *callServer) forget(number uint32) {
 // maxCallBytes is what the requests of a sandbox's calls may hold at once.
 const maxCallBytes = 64 << 20
 
-var noRoom = []byte(`{"error":{"kind":"rate_limited","message":"the arguments of the calls in progress have 64 MiB together, the most there may be"}}`)
+var (
+	noRoom  = []byte(`{"error":{"kind":"rate_limited","message":"the arguments of the calls in progress have 64 MiB together, the most there may be"}}`)
+	tooMany = []byte(`{"error":{"kind":"rate_limited","message":"calls that were cancelled have not come to their end, and there are too many of them"}}`)
+)
 
 func (s *callServer) answer(ctx context.Context, number uint32, head guestapi.CallHead, request []byte) {
 	held := func(is bool) {
@@ -170,14 +191,23 @@ func (s *callServer) answer(ctx context.Context, number uint32, head guestapi.Ca
 		}
 		_ = s.write(guestapi.CallFrame{Kind: kind, Call: number}) // a stream that broke shows where it is read
 	}
-	answer := s.to.Call(ctx, head, request, held)
+	s.end(number, s.to.Call(ctx, head, request, held))
+}
+
+// end writes the answer to a call, if somebody waits for it, which counts until then.
+func (s *callServer) end(number uint32, answer []byte) {
 	s.mu.Lock()
-	_, wanted := s.calls[number]
-	s.forget(number)
+	c := s.calls[number]
+	s.bytes -= c.size
+	c.size = 0
+	wanted := !c.cancelled
 	s.mu.Unlock()
 	if wanted {
 		_ = guestapi.WriteCall(s.write, number, answer)
 	}
+	s.mu.Lock()
+	s.forget(number)
+	s.mu.Unlock()
 }
 
 // Serve answers the calls of the guest over this link and every one that

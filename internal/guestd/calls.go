@@ -137,23 +137,37 @@ func failedCall(kind, message string) []byte {
 
 // begin sends a call to the host.
 func (c *calls) begin(t *toolCall) {
-	stream := c.waitStream()
-	if stream == nil {
-		t.finish(failedCall("unavailable", "this sandbox has no tools, or the server that has them does not answer"))
-		return
-	}
 	var key [16]byte
 	_, _ = rand.Read(key[:])
 	t.key = hex.EncodeToString(key[:])
-	c.mu.Lock()
-	if len(c.pending) >= guestapi.MaxCallsAtOnce {
-		c.mu.Unlock()
-		t.finish(failedCall("rate_limited", "256 calls of this sandbox are in progress, the most there may be at once"))
-		return
+	for {
+		stream := c.waitStream()
+		if stream == nil {
+			t.finish(failedCall("unavailable", "this sandbox has no tools, or the server that has them does not answer"))
+			return
+		}
+		c.mu.Lock()
+		switch {
+		case len(c.pending) >= guestapi.MaxCallsAtOnce:
+			c.mu.Unlock()
+			t.finish(failedCall("rate_limited", "256 calls of this sandbox are in progress, the most there may be at once"))
+			return
+		case c.stream == stream:
+			c.pending[t] = struct{}{}
+			stream.put(t)
+			c.mu.Unlock()
+			c.present(stream, t, false)
+			return
+		}
+		c.mu.Unlock() // another stream has come meanwhile, or none is there
 	}
-	c.pending[t] = struct{}{}
-	c.mu.Unlock()
-	c.present(stream, t, false)
+}
+
+// put gives a call its number. The lock of calls is held.
+func (s *callStream) put(t *toolCall) {
+	s.next++
+	t.number, t.on, t.held, t.answer = s.next, s, false, nil
+	s.calls[t.number] = t
 }
 
 // waitStream gives the host's stream, nil when none comes.
@@ -177,7 +191,7 @@ func (c *calls) waitStream() *callStream {
 	}
 }
 
-// present sends a call over a stream.
+// present sends a call over the stream that it was put on.
 func (c *calls) present(s *callStream, t *toolCall, again bool) {
 	cid, eid := c.kernels.Caller(t.session)
 	head, err := json.Marshal(guestapi.CallHead{Key: t.key, Context: cid, ExecutionID: eid, Again: again})
@@ -186,16 +200,18 @@ func (c *calls) present(s *callStream, t *toolCall, again bool) {
 		return
 	}
 	c.mu.Lock()
-	if t.over || c.stream != s {
-		c.mu.Unlock()
-		c.end(t, failedCall("interrupted", "the connection to the server broke before the call began"))
+	number, gone := t.number, t.on != s
+	c.mu.Unlock()
+	if gone { // the stream broke
 		return
 	}
-	s.next++
-	t.number, t.on, t.held, t.answer = s.next, s, false, nil
-	s.calls[t.number] = t
+	err = guestapi.WriteCall(s.write, number, append(append(head, '\n'), t.request...))
+	c.mu.Lock()
+	over := t.over
 	c.mu.Unlock()
-	err = guestapi.WriteCall(s.write, t.number, append(append(head, '\n'), t.request...))
+	if err == nil && over { // its cancellation may have come first, for a call that was not known
+		err = s.write(guestapi.CallFrame{Kind: guestapi.CallCancel, Call: number})
+	}
 	if err == nil {
 		err = s.flush()
 	}
@@ -338,7 +354,8 @@ func (c *calls) attach(s *callStream) {
 	c.mu.Lock()
 	var held []*toolCall
 	for t := range c.pending {
-		if t.on == nil {
+		if t.on == nil && c.stream == s { // else the next one has them
+			s.put(t)
 			held = append(held, t)
 		}
 	}
