@@ -145,6 +145,14 @@ class Machine:
         assert not check or p.returncode == 0, f"{' '.join(argv)}: {p.returncode}\n{p.stdout}{p.stderr}"
         return p
 
+    def line(self, line: str, **how) -> subprocess.CompletedProcess[str]:
+        """As somebody types it who is at home."""
+        return self.run("sh", "-c", f"cd && {line}", **how)
+
+    def outside(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program of the host's in the machine's network."""
+        return subprocess.run(["nsenter", f"--target={self.pid}", "--net", *argv], check=True, capture_output=True, text=True, timeout=120)
+
     # What there is in it
 
     def processes(self) -> dict[int, str]:

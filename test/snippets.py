@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "docs"))
 
 from pages import Block  # noqa: E402
 
-PAGE_SECONDS = 120  # for a page, after which what runs is killed
+PAGE_SECONDS = 120  # for a page
 MARK, LEFT = "\x1e", "\x1eleft"  # what programs print before each block, and a shell at its end
 TYPESCRIPT = ROOT / "sdk" / "typescript"
 
@@ -78,13 +78,13 @@ main()
 
 
 class Session:
-    """An interpreter that goes on from block to block: of Python, or the shell."""
+    """An interpreter that goes on from block to block: of Python, or a shell."""
 
     def __init__(self, language: str, folder: Path, env: dict[str, str]) -> None:
         self.language = language
         self.folder = folder
         self.errors = folder / f".{language}-errors"
-        argv = [sys.executable, "-c", PYTHON] if language == "python" else ["bash", "--norc", "--noprofile", "-euo", "pipefail"]
+        argv = {"python": [sys.executable, "-c", PYTHON], "sh": ["bash", "--norc", "--noprofile", "-euo", "pipefail"], "zsh": ["zsh", "-feo", "pipefail"]}[language]
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(argv, cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
 
@@ -135,25 +135,28 @@ class Page:
     Args:
         env: finds the daemon, and the programs that a reader has.
         folder: where they run; it has the files that they use.
+        programs: folder of what `build_typescript` and `build_go` made.
+        seconds: for all of them, after which what runs is killed.
     """
 
-    def __init__(self, blocks: Iterable[Block], env: dict[str, str], folder: Path, programs: Path) -> None:
+    def __init__(self, blocks: Iterable[Block], env: dict[str, str], folder: Path, programs: Path, seconds: float = PAGE_SECONDS) -> None:
         self.blocks = list(blocks)
         self.env = env
         self.folder = folder
         self.programs = programs
+        self.seconds = seconds
         self.sessions: dict[str, Session] = {}
         self.late = False
 
     def run(self) -> None:
         """Raises SnippetError for the first block that does not do what it should."""
-        timer = threading.Timer(PAGE_SECONDS, self.give_up)
+        timer = threading.Timer(self.seconds, self.give_up)
         timer.start()
         try:
             compiled = set()
             for block in self.blocks:
                 language = {"py": "python", "bash": "sh", "console": "sh"}.get(block.language, block.language)
-                if language in ("python", "sh"):
+                if language in ("python", "sh", "zsh"):
                     check(block, self.say(language, block))
                 elif language in ("ts", "go"):
                     if language not in compiled:  # all of them at once
@@ -166,7 +169,7 @@ class Page:
                 elif language != "text":
                     raise SnippetError(f"{block.place}: nothing here runs {block.language!r}; `text` is for what is no code")
         except SnippetError as error:
-            raise SnippetError(f"{error}\n(killed after {PAGE_SECONDS} s)" if self.late else str(error)) from None
+            raise SnippetError(f"{error}\n(killed after {self.seconds} s)" if self.late else str(error)) from None
         finally:
             timer.cancel()
             for session in self.sessions.values():
@@ -193,9 +196,9 @@ class Page:
         name = program_name(blocks[0].page)
         argv = ["node", self.programs / "ts" / "out" / f"{name}.js"] if language == "ts" else [self.programs / "go" / "pages", name]
         try:
-            done = subprocess.run(argv, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=PAGE_SECONDS)
+            done = subprocess.run(argv, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=self.seconds)
         except subprocess.TimeoutExpired:
-            raise SnippetError(f"{blocks[0].page}: its {language} blocks did not end within {PAGE_SECONDS} s") from None
+            raise SnippetError(f"{blocks[0].page}: its {language} blocks did not end within {self.seconds} s") from None
         said = done.stdout.split(f"{MARK}\n")[1:]
         if done.returncode:
             at = blocks[min(len(said), len(blocks)) - 1] if said else blocks[0]

@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ import openpyxl
 import pytest
 import sites
 import snippets
-from daemon import BIN, ROOT, Daemon
+from daemon import BIN, ROOT, TEMPLATES, Daemon
 from names import Names
 
 import pandastack
@@ -42,7 +43,7 @@ PAGES = [
     *sorted((ROOT / "sdk").glob("*/README.md")),
     *sorted(page for page in (ROOT / "examples").rglob("README.md") if "node_modules" not in page.parts),
 ]
-NOT_RUN = 13  # blocks that no machine of ours can run, each with its reason; lower it when one goes
+NOT_RUN = 3  # blocks that no machine of ours can run, each with its reason; lower it when one goes
 
 HERE = Path(__file__).parent
 
@@ -205,6 +206,64 @@ def ran(request: pytest.FixtureRequest, found: dict[str, list[Block]], world: Wo
 @pytest.mark.parametrize("page", [named(page) for page in PAGES if "```" in page.read_text()])
 def test_the_blocks_of(page: str, ran: dict[str, Future[None]]) -> None:
     ran[page].result()
+
+
+SERVES = "test/test_docs.py::test_a_server_that_a_reader_starts"
+# Where the address and the data folder are those of the pages, and nobody else's.
+APART = """
+ip link set lo up
+cd "$data" && for d in templates programs; do mkdir $d; mount --bind "$there/$d" $d; done
+mount --rbind "$data" "$there"
+cd "$tree"
+make() { MAKEFLAGS= command make --dry-run "$@" >/dev/null; }      # what it makes is what the tests run with
+"""
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/first-steps.md", "docs/typescript.md"])
+def test_a_server_that_a_reader_starts(page: str, found: dict[str, list[Block]], tmp_path: Path) -> None:
+    at = next(number for number, block in enumerate(found[page]) if block.by == SERVES)
+    data = Path(tempfile.mkdtemp(prefix="pst-", dir="/var/tmp"))
+    data.chmod(0o711)  # sandboxes are nobody on this host, and pass through
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("PANDASTACK_") or k == "PANDASTACK_DATA_DIR"}
+    env = {**settings, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / ".config"), "PATH": f"{BIN.parent}:{os.environ['PATH']}",
+           "data": str(data), "there": str(TEMPLATES.parent), "tree": str(ROOT)}
+    apart = ["unshare", "--net", "--mount", "--propagation", "private"]
+    # The page's own lines; the last of them starts the server, and stays.
+    server = subprocess.Popen([*apart, "bash", "-euo", "pipefail", "-c", APART + found[page][at].text], env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    late = threading.Timer(snippets.PAGE_SECONDS, os.killpg, (server.pid, signal.SIGKILL))
+    late.start()
+    mounts = os.open(f"/proc/{server.pid}/ns/mnt", os.O_RDONLY)
+    try:
+        assert server.stdout and "listens on http://127.0.0.1:8080" in server.stdout.readline()
+        assert "try: pandastack run" in server.stdout.readline() + server.stdout.readline()
+
+        def elsewhere(line: str) -> str:
+            """In another terminal."""
+            return subprocess.run(["nsenter", f"--net=/proc/{server.pid}/ns/net", "bash", "-euc", line], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+        if page == "docs/typescript.md":
+            said = elsewhere("curl -si -H 'Origin: https://app.example.com' http://127.0.0.1:8080/healthz")
+            assert "access-control-allow-origin: https://app.example.com" in said.lower()
+        else:
+            assert elsewhere(found[page][at + 1].text) == "hello from a sandbox\n"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.communicate()
+        late.cancel()
+        # Those sandboxes that waited to be used.
+        subprocess.run(["nsenter", f"--mount=/proc/self/fd/{mounts}", BIN, "sweep", "--data-dir", TEMPLATES.parent], env=settings, pass_fds=[mounts], check=True, stdout=subprocess.DEVNULL)
+        os.close(mounts)
+        shutil.rmtree(data)
+
+
+INSTALLS = "test/test_docs.py::test_what_is_installed_as_a_page_says"
+
+
+@pytest.mark.parametrize("page", ["sdk/python/README.md", "sdk/typescript/README.md"])
+def test_what_is_installed_as_a_page_says(page: str, found: dict[str, list[Block]], tmp_path: Path) -> None:
+    (tmp_path / "bin").symlink_to(BIN.parent)
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    snippets.Page([block for block in found[page] if block.by == INSTALLS], env, tmp_path, tmp_path, seconds=900).run()
 
 
 class Links(HTMLParser):

@@ -1,11 +1,14 @@
-"""The Debian package on a machine of its own: installed, used, upgraded, removed, purged. Nothing may be left."""
+"""The Debian package on a machine of its own: installed, used, upgraded, removed, purged, with the lines of docs/install.md. Nothing may be left."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,10 @@ import pytest
 from daemon import BIN, ROOT, TEMPLATES
 from machine import Machine
 
+sys.path.insert(0, str(ROOT / "scripts" / "docs"))
+
+from pages import blocks  # noqa: E402
+
 FIRST, SECOND = "1.0.0", "1.0.1"
 DATA = "var/lib/pandastack"
 
@@ -21,12 +28,26 @@ DATA = "var/lib/pandastack"
 KEPT = re.compile(r"^(var/(lib/(dpkg|apt|systemd)|log|cache|tmp|backups)|etc/(group-?|gshadow-?|passwd-|shadow-|subuid-?|subgid-?|\.pwd\.lock|machine-id|mtab)|run|tmp|root|home)(/|$)")
 
 
+class Told:
+    """The lines of a page that the test of this file runs, one after the other."""
+
+    def __init__(self, page: str) -> None:
+        of_ours = [block for block in blocks(ROOT / "docs" / page) if "test_package.py" in block.by]
+        self.left = [line.partition("  #")[0].rstrip() for block in of_ours for line in block.text.splitlines()]
+
+    def next(self, begins: str) -> str:
+        line = self.left.pop(0)
+        assert line.startswith(begins), f"the page goes on with: {line}"
+        return line
+
+
 def make_deb(folder: Path, version: str) -> Path:
     """As `make deb` does, of the programs that `make build` made, with another version in them."""
     programs = folder / f"bin-{version}"
     programs.mkdir()
     shutil.copy2(BIN.parent / "runsc", programs / "runsc")
-    subprocess.run(["make", "deb", f"BIN={programs}", f"VERSION=v{version}", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True,
+    line = Told("install.md").next("make deb")
+    subprocess.run([*shlex.split(line), f"BIN={programs}", f"VERSION=v{version}", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True,
                    env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")})
     return next(folder.glob(f"pandastack_{version}_*.deb"))
 
@@ -44,9 +65,12 @@ def machine() -> Iterator[Machine]:
     m.remove()
 
 
-def install(m: Machine, deb: Path) -> None:
-    shutil.copy(deb, m.root / "root" / deb.name)
-    m.run("apt-get", "install", "-y", "-q", "--no-install-recommends", f"/root/{deb.name}")
+def install(m: Machine, deb: Path, line: str) -> None:
+    dist = m.root / "root" / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir()
+    shutil.copy(deb, dist)
+    m.line(line)
 
 
 def give_template(m: Machine) -> None:
@@ -75,10 +99,16 @@ def until(what: str, ok, seconds: float = 30) -> None:
 
 def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path, Path]) -> None:
     m = machine.boot()
+    # Nobody is there to be asked.
+    (m.root / "etc/apt/apt.conf.d/90tests").write_text('APT::Get::Assume-Yes "true"; APT::Install-Recommends "false"; quiet "1";\n')
     files, mounts = m.files(), m.mounts()
+    told = Told("install.md")
+    told.next("make deb")
 
     # Installed, the daemon runs; what it lacks it says.
-    install(m, packages[0])
+    install(m, packages[0], told.next("apt-get install"))
+    lacking = m.line(told.next("pandastack doctor"), check=False)
+    assert lacking.returncode == 1 and "pandastack template build" in lacking.stdout, lacking
     assert service(m, "ActiveState", "SubState", "StatusText") == ["active", "running", "listening on http://127.0.0.1:8080"]
     assert m.run("systemctl", "is-enabled", "pandastack").stdout == "enabled\n"
     assert m.run("systemd-analyze", "verify", "pandastack.service").stderr == ""
@@ -87,19 +117,26 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
 
     # The template: the recipe and runsc are found where the package put them.
     give_template(m)
-    built = m.run("pandastack", "template", "build", "code-interpreter")
+    built = m.line(told.next("pandastack template build"))
     assert "code-interpreter is ready" in built.stdout, built
     doctor = m.run("pandastack", "doctor")
     assert "FAIL" not in doctor.stdout and "/usr/lib/pandastack/runsc" in doctor.stdout
 
     # A user of the group needs nothing else; another user gets nowhere.
-    m.run("useradd", "--create-home", "--groups", "pandastack", "alice")
+    m.run("useradd", "--create-home", "alice")
     m.run("useradd", "--create-home", "bob")
-    assert m.run("pandastack", "run", "-c", "print(6 * 7)", user="alice").stdout == "42\n"
+    m.line(told.next("usermod"))
+    assert m.line(told.next("pandastack run"), user="alice").stdout == "hello from a sandbox\n"
     refused = m.run("pandastack", "run", "-c", "print(6 * 7)", user="bob", check=False)
     assert refused.returncode == 4 and "/etc/pandastack/client.json" in refused.stderr
     sandbox = m.run("pandastack", "-q", "sandbox", "create", "--ttl", "3600", user="alice").stdout.strip()
     m.run("pandastack", "context", "run", sandbox, "-c", "x = 41", user="alice")
+
+    # What a request was called leads to its lines in the journal.
+    line = Told("operations.md").next("journalctl")
+    key = json.loads((m.root / "etc/pandastack/client.json").read_text())["api_key"]
+    m.outside("curl", "-sf", "-H", f"Authorization: Bearer {key}", "-H", f"X-Request-Id: {line.split()[-1]}", "http://127.0.0.1:8080/v1/sandboxes")
+    assert json.loads(m.line(line).stdout)["request_id"] == line.split()[-1]
 
     # systemd starts it again when it dies, and when it hangs.
     drop_in = Path(f"/proc/{m.pid}/root/run/systemd/system/pandastack.service.d/test.conf")
@@ -122,7 +159,7 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
                                          "while not os.path.exists('/workspace/go'): time.sleep(0.05)\nprint(x + 1)", "--timeout", "90", user="alice"),
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until("the cell runs", lambda: m.run("pandastack", "sandbox", "exec", sandbox, "cat /workspace/ran", user="alice", check=False).returncode == 0)
-    install(m, packages[1])
+    install(m, packages[1], told.next("apt-get install"))
     assert SECOND in m.run("pandastack", "version").stdout.split("server")[-1], "the new daemon runs"
     m.run("pandastack", "sandbox", "exec", sandbox, "touch /workspace/go", user="alice")
     out, err = waiting.communicate(timeout=60)
@@ -135,7 +172,7 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
     by_hand = subprocess.Popen(m.command("pandastack", "serve"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until("it answers", lambda: m.run("pandastack", "context", "run", sandbox, "-c", "print(x)", user="alice", check=False).stdout == "41\n")
     assert any("runsc" in p for p in m.processes().values())
-    m.run("apt-get", "remove", "-y", "-q", "pandastack")
+    m.line(told.next("apt-get remove"))
     assert by_hand.wait(timeout=10) == 0
     assert [p for p in m.processes().values() if "pandastack" in p or "runsc" in p] == []
     assert m.cgroups() == set()
@@ -145,7 +182,8 @@ def test_install_use_upgrade_remove_purge(machine: Machine, packages: tuple[Path
     # Purged: nothing is there any more, and what a link leads to is.
     (m.root / "srv" / "mine").write_text("kept")
     (m.root / DATA / "link").symlink_to("/srv")
-    m.run("apt-get", "purge", "-y", "-q", "pandastack")
+    m.line(told.next("apt-get purge"))
+    assert told.left == []
     left = {f for f in m.files() - files if not KEPT.match(f)}
     assert left == {"srv/mine"}
     assert "pandastack" not in (m.root / "etc/group").read_text()

@@ -3,8 +3,8 @@
     python scripts/docs/build.py [FOLDER]       # dist/docs
 
 The pages are those below docs/ and those that they link to. They are laid out in .cache/docs/pages, with links as they are there:
-a link to a file that is no page leads to a page that shows it. What is made of the API's document and of the sample settings is
-added under reference/. A link that leads nowhere ends the build, and so does a page of docs/ that the navigation does not have.
+a link to a file that is no page leads to a page that shows it. What is made of the API's document, of the sample settings and of the
+Python SDK is added under reference/; comments `<!-- site … -->` link to it. A link that leads nowhere ends the build, and so does a page of docs/ that the navigation does not have.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import python_api
 import reference
 import tomli
-from pages import ROOT, PageError, parts
+from pages import NOTE, ROOT, PageError, parts
 
 SETTINGS = ROOT / "docs" / "zensical.toml"
 STAGE = ROOT / ".cache" / "docs" / "pages"
@@ -66,8 +67,9 @@ class Site:
                 text += LINK.sub(lambda link: self.link(file, link), part.text)
             elif part.kind == "fence":
                 text += part.text
-            else:  # a comment is for the tests; blank, it leaves the lines their numbers
-                text += "\n" * part.text.count("\n")
+            else:  # a comment is for the tests, or for the site; blank, it leaves the lines their numbers
+                note = NOTE.fullmatch(part.text)
+                text += f"\n{note['words'].strip()}\n\n" if note and note["kind"] == "site" else "\n" * part.text.count("\n")
         return text
 
     def link(self, file: Path, link: re.Match[str]) -> str:
@@ -143,7 +145,7 @@ def main() -> int:
     except PageError as error:
         site.wrong.append(str(error))
     shutil.copytree(ROOT / "docs" / "assets", STAGE / "assets")
-    made = reference.pages()
+    made = {**reference.pages(), **python_api.pages()}
     for name, text in made.items():
         site.write(name, text)
 

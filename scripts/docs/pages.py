@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r" *(`{3,}|~{3,}) *([^`\s]*)[^`]*$")
 LIST = re.compile(r" *([-*+]|\d+[.)]) ")
 PLACE = re.compile(r"<!-- (end of )?\w+ -->\s*")  # around what a program writes into the page
-NOTE = re.compile(r"<!--\s*(?P<kind>setup|then|not run:|run by|section run by)\s(?P<words>.*?)-->\s*", re.DOTALL)
+NOTE = re.compile(r"<!--\s*(?P<kind>setup|then|site|not run:|run by|section run by)\s(?P<words>.*?)-->\s*", re.DOTALL)
 
 
 class PageError(Exception):
@@ -109,10 +109,10 @@ def blocks(page: Path) -> list[Block]:
             last = None
         elif part.kind == "comment":
             note = NOTE.fullmatch(part.text)
-            if not note and PLACE.fullmatch(part.text):
+            if not note and PLACE.fullmatch(part.text) or note and note["kind"] == "site":
                 continue
             if not note:
-                raise PageError(f"{name}:{part.line}: the comments of pages are `setup`, `then`, `not run:`, `run by` and `section run by`; see CONTRIBUTING.md")
+                raise PageError(f"{name}:{part.line}: the comments of pages are `setup`, `then`, `site`, `not run:`, `run by` and `section run by`; see CONTRIBUTING.md")
             kind, words = note["kind"], note["words"]
             if kind == "section run by":
                 sections.append((headings, words.strip()))

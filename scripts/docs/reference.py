@@ -32,7 +32,7 @@ def _overview(document: dict[str, Any]) -> str:
     for tag in document["tags"]:
         out.append(f"## {tag['name']}\n\n{_prose(tag.get('description', ''))}")
         rows = [[f"[`{method.upper()} {path}`]({tag['name']}.md#{_slug(method, path)})", op["summary"]] for method, path, op, _ in _operations(document, tag)]
-        out.append(_table(["route", ""], rows))
+        out.append(table(["route", ""], rows))
     return "\n\n".join(out) + "\n"
 
 
@@ -44,7 +44,7 @@ def _routes(document: dict[str, Any], tag: dict[str, Any]) -> str:
         parameters = [_resolved(document, p) for p in [*shared, *op.get("parameters", [])]]
         if parameters:
             rows = [[f"`{p['name']}`", p["in"] + (", required" if p.get("required") else ""), _kind(p["schema"]), _cell(p)] for p in parameters]
-            out.append(_table(["parameter", "in", "type", ""], rows))
+            out.append(table(["parameter", "in", "type", ""], rows))
         for kind, media in op.get("requestBody", {}).get("content", {}).items():
             out.append(f"Body: `{kind}`, {_kind(media.get('schema', {}))}")
         rows, failures = [], []
@@ -53,7 +53,7 @@ def _routes(document: dict[str, Any], tag: dict[str, Any]) -> str:
                 failures.append(f"[{status} `{_name(response)}`](errors.md)")
             else:
                 rows.append([status, _cell(response), "<br>".join(_answer(kind, media) for kind, media in response.get("content", {}).items())])
-        out.append(_table(["answer", "", "type"], rows))
+        out.append(table(["answer", "", "type"], rows))
         if failures:
             out.append("Failures: " + ", ".join(failures))
     return "\n\n".join(part for part in out if part) + "\n"
@@ -73,7 +73,7 @@ def _errors(document: dict[str, Any]) -> str:
     return "\n\n".join([
         "# Error codes",
         "The body of a failure is an [Error](types.md#error) with this `code`, which is stable. The words in `error` are for people, and `hint` says what to do.",
-        _table(["code", "status", ""], rows),
+        table(["code", "status", ""], rows),
         "What the SDKs make of them: [Python](../python.md#errors), [TypeScript](../typescript.md#errors), [Go](../go.md#errors).",
     ]) + "\n"
 
@@ -87,7 +87,7 @@ def _types(document: dict[str, Any]) -> str:
             out.append(", ".join(f"`{value}`" for value in schema["enum"]))
         elif "properties" in schema:
             required = schema.get("required", [])
-            out.append(_table(["field", "type", "", ""], [
+            out.append(table(["field", "type", "", ""], [
                 [f"`{field}`", _kind(p), "required" if field in required else "", _cell(p)] for field, p in schema["properties"].items()]))
         else:
             out.append(_kind(schema))
@@ -99,12 +99,12 @@ def _settings(sample: str) -> str:
     found = re.findall(r"((?:^# .*\n)+)^# (\w+) = (.*)$", sample, re.MULTILINE)
     if not found:
         raise ValueError("packaging/pandastack.toml has no settings as they are looked for here")
-    rows = [[f"`{name}`", f"`{default}`", _escaped(" ".join(line.removeprefix("# ") for line in words.splitlines()))] for words, name, default in found]
+    rows = [[f"`{name}`", f"`{default}`", escaped(" ".join(line.removeprefix("# ") for line in words.splitlines()))] for words, name, default in found]
     return "\n\n".join([
         "# Settings of the daemon",
         "A setting stands in the configuration file, in the environment as `PANDASTACK_` and its name in upper case, or is a flag of `pandastack serve`; "
         "the later of these counts. `pandastack config show` says what is in force, and why. See [operating](../operations.md#settings).",
-        _table(["setting", "default", ""], rows),
+        table(["setting", "default", ""], rows),
     ]) + "\n"
 
 
@@ -156,7 +156,7 @@ def _kind(schema: dict[str, Any]) -> str:
     return words
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Words as Markdown: what stands in backticks is code, and the rest is neither markup nor HTML."""
     pieces = re.split("(`[^`]*`)", text)
     pieces[::2] = [re.sub(r"([*_\[\]])", r"\\\1", piece.replace("<", "&lt;").replace(">", "&gt;")) for piece in pieces[::2]]
@@ -164,14 +164,14 @@ def _escaped(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    return "\n\n".join(_escaped(line) for line in text.strip().splitlines())
+    return "\n\n".join(escaped(line) for line in text.strip().splitlines())
 
 
 def _cell(described: dict[str, Any]) -> str:
-    return _escaped(" ".join(described.get("description", "").split()))
+    return escaped(" ".join(described.get("description", "").split()))
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
     if not rows:
         return ""
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows])
