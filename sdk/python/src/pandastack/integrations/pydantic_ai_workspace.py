@@ -214,30 +214,23 @@ class SandboxWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
             raise await self._word(path, what, error) from error
 
     async def _word(self, path: str, what: str, error: PandastackError) -> Exception:
-        if not isinstance(error, (BadRequestError, NotFoundError)):
+        if isinstance(error, NotFoundError):
+            gone = await self._unless_gone(error)
+            return FileNotFoundError(path) if gone is error else gone
+        if not isinstance(error, BadRequestError):
             return error
-        there = await self._kind(path)
-        if there == "below a file":
-            return NotADirectoryError(path)
-        if there is None:
-            return FileNotFoundError(path) if isinstance(error, NotFoundError) else OSError(str(error))
-        if there == "folder" and what in ("read", "write"):
-            return IsADirectoryError(path)
-        if there == "file" and what in ("list", "make"):
-            return NotADirectoryError(path) if what == "list" else FileExistsError(path)
-        return OSError(f"{path}: {error}")
-
-    async def _kind(self, path: str) -> Optional[str]:
         sandbox = await self._here()
         try:
-            return "folder" if (await sandbox.filesystem.stat(path)).is_dir else "file"
+            is_folder = (await sandbox.filesystem.stat(path)).is_dir
+        except NotFoundError:
+            return OSError(f"{path}: {error}")
         except BadRequestError:
-            return "below a file"
-        except NotFoundError as error:
-            gone = await self._unless_gone(error)
-            if gone is not error:
-                raise gone from error
-            return None
+            return NotADirectoryError(path)  # a part of it is a file
+        if is_folder and what in ("read", "write"):
+            return IsADirectoryError(path)
+        if not is_folder and what in ("list", "make"):
+            return NotADirectoryError(path) if what == "list" else FileExistsError(path)
+        return OSError(f"{path}: {error}")
 
     async def _unless_gone(self, error: PandastackError) -> Exception:
         """The error, or the one for a sandbox that has ended, if that is behind it."""
