@@ -125,8 +125,10 @@ def test_the_agent_for_code_blocks() -> None:
 
 
 def test_it_can_be_written_down_and_ends_its_sandbox() -> None:
-    made = SandboxCodeExecutor(timeout_seconds=7, metadata={"of": "autogen"})
-    again = CodeExecutor.load_component(made.dump_component())
+    made = SandboxCodeExecutor(timeout_seconds=7, metadata={"of": "autogen"}, api_key="pds_not_written")
+    written = made.dump_component()
+    assert "pds_" not in written.model_dump_json()
+    again = CodeExecutor.load_component(written)
     assert isinstance(again, SandboxCodeExecutor) and again._to_config() == made._to_config()
 
     async def main() -> None:

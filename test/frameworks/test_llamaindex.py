@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -22,6 +23,7 @@ def test_figures_are_in_the_raw_output(shared: pandastack.Sandbox) -> None:
     tool = python_tool(shared.create_code_context())
     for output in (tool.call(code=DRAW), asyncio.run(tool.acall(code=DRAW))):
         assert output.content.startswith("[figure 1: PNG") and output.raw_output.figures[0].data[:4] == b"\x89PNG"
+        assert json.loads(output.model_dump_json())["raw_output"]["figures"][0]["base64"].startswith("iVBOR"), "as events are written"
 
 
 def test_a_code_act_agent(shared: pandastack.Sandbox) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import subprocess
 import sys
 from typing import Any
@@ -119,6 +120,11 @@ def test_figures_are_handed_out() -> None:
     drawn: "list[Figure]" = []
     Interpreter(Session(Execution(results=[DRAWN])), on_figure=drawn.append).run("plot()")
     assert drawn == [Figure(PNG)]
+
+
+def test_a_copy_of_an_agent_works_in_the_same_sandbox() -> None:
+    session = Session(Execution())
+    assert copy.deepcopy(Interpreter(session)).session is session
 
 
 def test_what_is_no_session_is_refused_at_once() -> None:

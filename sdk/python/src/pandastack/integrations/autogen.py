@@ -163,7 +163,8 @@ class SandboxCodeExecutor(CodeExecutor, Component[SandboxCodeExecutorConfig]):
     def _to_config(self) -> SandboxCodeExecutorConfig:
         if self._given is not None:
             raise ValueError("an executor with a sandbox of yours can't be written down; let it make its own")
-        return SandboxCodeExecutorConfig(timeout_seconds=self._timeout_seconds, options=self._options)
+        options = {name: value for name, value in self._options.items() if name != "api_key"}  # whoever loads it has a key
+        return SandboxCodeExecutorConfig(timeout_seconds=self._timeout_seconds, options=options)
 
     @classmethod
     def _from_config(cls, config: SandboxCodeExecutorConfig) -> "SandboxCodeExecutor":

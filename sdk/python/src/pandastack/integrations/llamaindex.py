@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Awaitable, Callable, Optional
+from typing import Any, Awaitable, Callable, Dict, Optional
 
 from .observation import CODE, NAME, Figure, Interpreter, Observation, describe, require
 
@@ -14,12 +14,22 @@ require("llamaindex", "llama-index-core 0.14.25")
 
 from llama_index.core.tools import FunctionTool  # noqa: E402
 from pydantic import BaseModel, Field  # noqa: E402
+from pydantic_core import SchemaSerializer, core_schema  # noqa: E402
 
 __all__ = ["code_executor", "python_tool"]
 
 
 class _Cell(BaseModel):
     code: str = Field(description=CODE)
+
+
+def _as_json(figure: Figure) -> Dict[str, str]:
+    return {"mime": figure.mime, "base64": figure.base64}
+
+
+# Events of a workflow are written as JSON by pydantic, which takes bytes for text.
+_JSON = core_schema.plain_serializer_function_ser_schema(_as_json, when_used="json")
+setattr(Figure, "__pydantic_serializer__", SchemaSerializer(core_schema.any_schema(serialization=_JSON)))
 
 
 def python_tool(

@@ -156,6 +156,9 @@ class Interpreter:
         self._turn = threading.Lock()
         self._asked: "List[asyncio.Future[Execution]]" = []
 
+    def __deepcopy__(self, memo: Any) -> "Interpreter":
+        return self  # frameworks copy agents with their tools; the sandbox stays the same
+
     def run(self, code: str) -> Observation:
         """Runs a cell. What goes wrong in it, or with its sandbox, is in the observation and not raised."""
         if self.is_async:
