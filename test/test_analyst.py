@@ -352,6 +352,25 @@ def test_the_python_sdk(daemon, tmp_path):
             pandastack.Sandbox.get(sandbox.id, api_url=daemon.url, api_key=daemon.key)
 
 
+def test_an_analyst_calls_functions_of_this_program(daemon, tmp_path):
+    """In each question, and in those of a program that goes on later; without them that asks nothing."""
+    (tmp_path / "sales.csv").write_text("month,sales\n1,4\n")
+
+    def rate(currency: str) -> float:
+        return {"EUR": 1.5}[currency]
+
+    turns = [code("from tools import rate\nprint('is', sales.sales[0] * rate(currency='EUR'))"), {"say": "FINAL ANSWER: 6", "expect": ["is 6.0"]},
+             code("print('is', 2 * rate(currency='EUR'))"), {"say": "FINAL ANSWER: 3", "expect": ["is 3.0"]}]
+    with scripted(tmp_path, turns) as url:
+        more = dict(model="openai:scripted", base_url=url, api_url=daemon.url, api_key=daemon.key)
+        with pandastack.Analyst(tmp_path / "sales.csv", tools=[rate], **more) as a:
+            assert a.ask("How much?").text == "6"
+            with pandastack.Analyst(follows=a.run.id, **more) as without, pytest.raises(ValueError, match="not here: rate"):
+                without.ask("And twice?")
+            with pandastack.Analyst(follows=a.run.id, tools=[rate], **more) as later:
+                assert later.ask("And twice?").text == "3"
+
+
 IN_TYPESCRIPT = """
 import { Analyst } from "%s";
 const [file, baseUrl] = process.argv.slice(-2);
