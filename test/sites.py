@@ -20,6 +20,22 @@ from urllib.parse import quote, urlsplit
 
 from daemon import ROOT, free_port
 
+
+class JSONHandler(http.server.BaseHTTPRequestHandler):
+    """Answers with JSON, and says nothing of it."""
+
+    def answer(self, status: int, body: object) -> None:
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 WHEELS = ROOT / ".cache" / "client-wheels"
 WANTED = Path(__file__).parent / "clients.txt"
 

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -82,7 +82,7 @@ def test_what_would_hide_a_block_is_refused(text: str, words: str) -> None:
         blocks(page)
 
 
-class Shop(BaseHTTPRequestHandler):
+class Shop(sites.JSONHandler):
     """The service of the page about tools. It wants a key."""
 
     protocol_version = "HTTP/1.1"
@@ -102,17 +102,6 @@ class Shop(BaseHTTPRequestHandler):
 
         return {"openapi": "3.1.0", "servers": [{"url": "https://shop.example.com"}],
                 "paths": {"/orders": operation("list_orders", "customer", "query"), "/orders/{id}": operation("get_order", "id", "path")}}
-
-    def answer(self, status: int, body: object) -> None:
-        raw = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @dataclass

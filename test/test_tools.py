@@ -11,12 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from daemon import BIN, ROOT, Daemon, free_port
+from sites import JSONHandler
 from test_agent import code, done, scripted
 
 import pandastack
@@ -32,7 +33,7 @@ class Service:
         outer = self
         self.seen: list[str] = []
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(JSONHandler):
             def do_GET(self) -> None:
                 if self.path.partition("?")[0] == "/openapi.json":
                     return self.answer(200, outer.document)
@@ -47,17 +48,6 @@ class Service:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.seen.append(json.dumps(body))
                 self.answer(201, {"id": 8, **body})
-
-            def answer(self, status: int, body: Any) -> None:
-                raw = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *_: Any) -> None:
-                pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"

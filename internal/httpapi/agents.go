@@ -118,12 +118,9 @@ func (s *Server) listAgents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	limit, err := natural(q, "limit", defaultRuns)
+	limit, err := upTo(q, "limit", defaultRuns, maxRuns)
 	if err != nil {
 		return err
-	}
-	if limit > maxRuns {
-		return fault.InvalidField("limit", "limit must be at most %d", maxRuns)
 	}
 	runs, err := s.Agents.List(r.Context(), owner(r), int(limit))
 	return answer(w, api.AgentRuns{Runs: orEmpty(runs)}, err)

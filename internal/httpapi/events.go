@@ -45,12 +45,9 @@ func (s *Server) lifeEvents(w http.ResponseWriter, r *http.Request, of journal.O
 	if err != nil {
 		return err
 	}
-	tail, err := natural(q, "tail", defaultTail)
+	tail, err := upTo(q, "tail", defaultTail, maxEvents)
 	if err != nil {
 		return err
-	}
-	if tail > maxEvents {
-		return fault.InvalidField("tail", "tail must be at most %d", maxEvents)
 	}
 	after, err := natural(q, "after", -1)
 	if err != nil {

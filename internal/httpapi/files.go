@@ -224,12 +224,9 @@ func (s *Server) listDir(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	limit, err := natural(q, "limit", 0)
+	limit, err := upTo(q, "limit", 0, guestapi.MaxEntries)
 	if err != nil {
 		return err
-	}
-	if limit > guestapi.MaxEntries {
-		return fault.InvalidField("limit", "limit must be at most %d, but is %d", guestapi.MaxEntries, limit)
 	}
 	after := q.Get("after")
 	if len(after) > maxPath || strings.ContainsAny(after, "/\x00") {

@@ -137,7 +137,17 @@ func (l *live) request(ctx context.Context, key, method, path string, body io.Re
 // do is a request of ann's that must be answered with a status.
 func (l *live) do(want int, method, path, body string, header ...string) string {
 	l.t.Helper()
-	res, err := l.request(l.t.Context(), "ann", method, path, strings.NewReader(body), header...)
+	res, said := l.answered("ann", method, path, body, header...)
+	if res.StatusCode != want {
+		l.t.Fatalf("%s %s: %d, want %d: %s", method, path, res.StatusCode, want, said)
+	}
+	return said
+}
+
+// answered is a request of somebody's, with all of its answer.
+func (l *live) answered(key, method, path, body string, header ...string) (res *http.Response, said string) {
+	l.t.Helper()
+	res, err := l.request(l.t.Context(), key, method, path, strings.NewReader(body), header...)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -146,10 +156,7 @@ func (l *live) do(want int, method, path, body string, header ...string) string 
 	if err != nil {
 		l.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	if res.StatusCode != want {
-		l.t.Fatalf("%s %s: %d, want %d: %s", method, path, res.StatusCode, want, raw)
-	}
-	return string(raw)
+	return res, string(raw)
 }
 
 func (l *live) into(v any, want int, method, path, body string, header ...string) {

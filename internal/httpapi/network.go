@@ -52,12 +52,9 @@ func (s *Server) networkLog(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tail, err := natural(q, "tail", defaultTail)
+	tail, err := upTo(q, "tail", defaultTail, maxLines)
 	if err != nil {
 		return err
-	}
-	if tail > maxLines {
-		return fault.InvalidField("tail", "tail must be at most %d", maxLines)
 	}
 	follows, err := boolean(q, "follow")
 	if err != nil {

@@ -371,22 +371,7 @@ func TestPreviewErrorsAreShownToWhoAsks(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 	// A server that does not speak HTTP.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, "SSH-2.0-x\r\n")
-			conn.Close()
-		}
-	}()
-	p.host.Guest(p.id).Listen(22, ln.Addr().String())
+	p.host.Guest(p.id).Listen(22, listening(t, func(conn net.Conn) { _, _ = io.WriteString(conn, "SSH-2.0-x\r\n") }))
 	link = p.link(`{"port":22}`)
 	p.refused(p.ask(p.name(22), "GET", "/", nil, "Cookie", "pandastack_preview="+link.Token), 502, api.CodeUnreachable)
 
@@ -460,27 +445,35 @@ func TestPreviewStreams(t *testing.T) {
 	}
 }
 
-// A connection over a WebSocket carries any protocol, each side to its end.
-func TestConnect(t *testing.T) {
-	p := newPort(t, echo)
+// listening is the address of a server that does this with each connection.
+func listening(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			b, _ := io.ReadAll(conn)
-			slices.Reverse(b)
-			_, _ = conn.Write(b)
+			do(conn)
 			conn.Close()
 		}
 	}()
-	p.host.Guest(p.id).Listen(7, ln.Addr().String())
+	return ln.Addr().String()
+}
+
+// A connection over a WebSocket carries any protocol, each side to its end.
+func TestConnect(t *testing.T) {
+	p := newPort(t, echo)
+	p.host.Guest(p.id).Listen(7, listening(t, func(conn net.Conn) {
+		b, _ := io.ReadAll(conn)
+		slices.Reverse(b)
+		_, _ = conn.Write(b)
+	}))
 	header := http.Header{"Authorization": {"Bearer ann"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

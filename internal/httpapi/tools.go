@@ -111,12 +111,9 @@ func (s *Server) toolCalls(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	limit, err := natural(q, "limit", defaultCalls)
+	limit, err := upTo(q, "limit", defaultCalls, maxCalls)
 	if err != nil {
 		return err
-	}
-	if limit > maxCalls {
-		return fault.InvalidField("limit", "limit must be at most %d", maxCalls)
 	}
 	of, err := s.Sandboxes.EventsOf(r.Context(), owner(r), r.PathValue("id"))
 	if err != nil {
@@ -218,12 +215,9 @@ func (s *Server) listApprovals(w http.ResponseWriter, r *http.Request) error {
 	if status := q.Get("status"); !knownApproval[status] {
 		return fault.InvalidField("status", "there is no status %s", shown(status)).WithHint("pending, approved, denied, expired or cancelled")
 	}
-	limit, err := natural(q, "limit", maxApprovals)
+	limit, err := upTo(q, "limit", maxApprovals, maxApprovals)
 	if err != nil {
 		return err
-	}
-	if limit > maxApprovals {
-		return fault.InvalidField("limit", "limit must be at most %d", maxApprovals)
 	}
 	t, err := s.tools()
 	if err != nil {

@@ -133,6 +133,15 @@ func natural(q url.Values, name string, def int64) (int64, error) {
 	return n, nil
 }
 
+// upTo reads one of at most so much.
+func upTo(q url.Values, name string, def, most int64) (int64, error) {
+	n, err := natural(q, name, def)
+	if err == nil && n > most {
+		err = fault.InvalidField(name, "%s must be at most %d, but is %d", name, most, n)
+	}
+	return n, err
+}
+
 // clientName checks a name that a client may choose: it ends up in paths and
 // logs.
 func clientName(field, s string) error {

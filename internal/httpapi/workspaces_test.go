@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"encoding/json"
-	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -123,16 +122,8 @@ type answer struct {
 // ask makes a request and takes out of the answer what is of one request only.
 func (l *live) ask(key, method, path, body, id string) answer {
 	l.t.Helper()
-	res, err := l.request(l.t.Context(), key, method, path, strings.NewReader(body), "X-Request-Id", "r")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	raw, err := io.ReadAll(res.Body)
-	if err != nil {
-		l.t.Fatalf("%s %s: %v", method, path, err)
-	}
-	a := answer{res.StatusCode, strings.ReplaceAll(string(raw), id, "ID"), map[string]string{}}
+	res, said := l.answered(key, method, path, body, "X-Request-Id", "r")
+	a := answer{res.StatusCode, strings.ReplaceAll(said, id, "ID"), map[string]string{}}
 	for name, v := range res.Header {
 		if name != "Date" {
 			a.header[name] = strings.Join(v, ",")
