@@ -210,3 +210,40 @@ def test_thousands_of_columns_with_one_name(load):
     ((_, columns, notes, values),) = load("wide.csv", ",".join(["a"] * 1000) + "\n" + ",".join(["1"] * 1000) + "\n")
     assert columns[:2] == [("a", I), ("a_2", I)] and len(values[0]) == 1000
     assert len(notes) == 50 and notes[-1].startswith("and 95")
+
+
+def test_thousands_of_columns_are_put_together_once(shared_sandbox, load):
+    """To set one by one costs the square of how many there are."""
+    load("many.csv", ",".join(f"c{i}" for i in range(3000)) + "\n" + "1,x,2024-01-01\n".replace("\n", ",") * 999 + "1,x,2024-01-01\n")
+    ran = shared_sandbox.run_code("""
+import pandas as pd
+set_one, times = pd.DataFrame.__setitem__, 0
+def counted(*args):
+    global times
+    times += 1
+    set_one(*args)
+pd.DataFrame.__setitem__ = counted
+try:
+    space = {}
+    made = tables.Loader(space).load("many.csv")
+finally:
+    pd.DataFrame.__setitem__ = set_one
+print(times, space["many"].shape, len(made[0]["columns"]))
+""", timeout_seconds=120)
+    assert ran.error is None, ran.error
+    assert "many: many.csv, 1 rows, 3,000 columns\n" in ran.stdout and "it has 3,000 columns, of which the first 200 are described" in ran.stdout
+    assert ran.stdout.endswith("\n0 (1, 3000) 200\n"), ran.stdout
+
+
+def test_what_stays_on_disk_can_be_asked_by_its_name(shared_sandbox, load):
+    """Also where SQL has a use for the name, or takes two columns for one."""
+    load("small.csv", "a\n1\n")
+    shared_sandbox.filesystem.write("/workspace/order.csv", "Total,total,v\n" + "1,2,x\n" * 90_000)
+    ran = shared_sandbox.run_code("""
+space = {}
+made = tables.Loader(space, say=lambda words: None, memory=1 << 22).load("order.csv")
+(table,) = made
+print(table["on_disk"], [c["name"] for c in table["columns"]], space["sql"](f"SELECT sum(total_1) AS n FROM {table['name']}").n[0], table["notes"])
+""", timeout_seconds=60)
+    assert ran.error is None, ran.error
+    assert ran.stdout.startswith("True ['Total', 'total_1', 'v'] 180000.0 ") and "capital letters, which DuckDB does not tell apart" in ran.stdout, ran.stdout

@@ -13,6 +13,7 @@ from .header import HEAD_ROWS, Header
 MOST_TABLES = 50
 UNPACKED_SHARE = 8  # the XML in a file may be so much of the memory: as cells it takes some three times of it
 LAST_ROW = 1_048_576
+FORMULA = re.compile(rb"<(?:\w+:)?f[ />]")
 ERRORS = re.compile(r"#[A-Z0-9/ ]+[!?]|#N/A")
 
 
@@ -26,7 +27,9 @@ def tables(recipe, path):
         with open(path, "rb") as file:  # openpyxl goes by the name of one that it opens itself
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             formulas = openpyxl.load_workbook(file, read_only=True)
-            pages = [page for page in (Page(page, formulas[page.title]) for page in book.worksheets) if page.filled]
+            with zipfile.ZipFile(file) as archive:
+                pages = [Page(page, formulas[page.title] if FORMULA.search(archive.read(page._worksheet_path)) else None) for page in book.worksheets]
+            pages = [page for page in pages if page.filled]
     except (zipfile.BadZipFile, ParseError, EOFError, KeyError, IndexError, TypeError, ValueError, zlib.error) as error:
         raise Unreadable(f"{os.path.basename(path)} is a damaged Excel file ({str(error)[:200]}): open it in Excel and save it again, or as CSV") from None
     if not pages:
@@ -63,15 +66,16 @@ class Page:
     def __init__(self, page, formulas):
         self.title, self.hidden = page.title, page.sheet_state != "visible"
         self.last_row = self.last_column = self.errors = self.uncomputed = 0
-        for one in (page, formulas):
-            one.reset_dimensions()
-        for row, same in zip(page.iter_rows(max_row=LAST_ROW), formulas.iter_rows(max_row=LAST_ROW)):
-            for cell, formula in zip(row, same):
-                if cell.value is not None:
-                    self.last_row, self.last_column = cell.row, max(self.last_column, cell.column)
-                    self.errors += isinstance(cell.value, str) and bool(ERRORS.fullmatch(cell.value))
-                elif formula.data_type == "f":
-                    self.uncomputed += 1
+        page.reset_dimensions()
+        for number, row in enumerate(page.iter_rows(max_row=LAST_ROW, values_only=True), 1):
+            for column, value in enumerate(row, 1):
+                if value is not None:
+                    self.last_row, self.last_column = number, max(self.last_column, column)
+                    self.errors += isinstance(value, str) and bool(ERRORS.fullmatch(value))
+        if formulas is not None:
+            formulas.reset_dimensions()
+            for row, same in zip(page.iter_rows(max_row=LAST_ROW, values_only=True), formulas.iter_rows(max_row=LAST_ROW)):
+                self.uncomputed += sum(cell.data_type == "f" and value is None for value, cell in zip(row, same))
         self.filled = self.last_row > 0
 
     def notes(self, merged):

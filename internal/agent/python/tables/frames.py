@@ -111,6 +111,8 @@ def on_disk(recipe, name, read, tidy, notes, size, say):
                 say(f"{name}: {rows:,} rows" + (f", {at:.0%}" if at else "") + f" after {told - began:.0f} s")
     recipe.space["on_disk"][name] = target
     notes = notes + [(f"{size >> 20} MB" if size > recipe.limit else f"{rows:,} rows") + f" are too much for a DataFrame here: it is in {file}, and sql(\"SELECT … FROM {name}\") gives DataFrames"]
+    if len({c.casefold() for c, _ in fields}) < len(fields):
+        notes.append("some of its columns have one name, but for capital letters, which DuckDB does not tell apart: it numbers them, as they are listed")
     words = {"bad": "are no {}s and became missing", "ids": "lost leading zeros or digits, as {}s do"}
     notes += [f"{column!r}: {n:,} values {words[what].format(tidy.typed[column])}, as {', '.join(map(repr, ex))}" for (what, column), (n, ex) in odd.items()]
     code = (

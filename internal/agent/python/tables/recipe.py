@@ -18,6 +18,14 @@ MOST_NOTES = 50  # of a table
 # Names that the code for files has a use for, and those of Python's own.
 TAKEN = {*dir(builtins), "pd", "pa", "pq", "json", "sqlite3", "openpyxl", "duckdb", "sql", "numbers", "dates", "words", "sheet", "database", "tidy", "records", "rows", "merged", "file", "schema", "out", "chunk", "on_disk", "np", "plt", "math", "sys", "os", "re", "zipfile", "urllib", "datetime", "collections", "pandas"}
 
+# Words that DuckDB has reserved: sql() asks tables by their names.
+RESERVED = """
+all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create default
+deferrable desc describe distinct do else end except false fetch for foreign from group having in initially
+intersect into lambda lateral leading limit not null offset on only or order pivot pivot_longer pivot_wider placing
+primary qualify references returning select show some summarize symmetric table then to trailing true union unique
+unpivot using variadic when where window with
+""".split()
 
 # What the functions of helpers.py need, beside pandas.
 IMPORTS = {"sheet": ["openpyxl", "re", "zipfile"], "sql": ["duckdb"], "database": ["sqlite3", "urllib.parse"]}
@@ -69,7 +77,7 @@ class Recipe:
         name = unicodedata.normalize("NFKC", (f"{stem}_{part}" if part else stem).lower())  # as Python does with names
         name = "".join(c if ("a" + c).isidentifier() else " " for c in name)
         name = "_".join(name.split()).strip("_") or "table"
-        if name[0].isdigit() or keyword.iskeyword(name) or name in TAKEN or not name.isidentifier():
+        if name[0].isdigit() or keyword.iskeyword(name) or name in TAKEN or name in RESERVED or not name.isidentifier():
             name = "t_" + name
         unique = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in self.names)
         self.names.add(unique)

@@ -120,7 +120,7 @@ def sampled(path, encoding, size, whole):
         parts = [text.decode(encoding, "replace")]
         if step == 1:
             for i in range(1, PLACES + 1):
-                file.seek(PIECE + (size - 2 * PIECE) * i // PLACES)
+                file.seek(PIECE + max(size - 2 * PIECE, 0) * i // PLACES)
                 file.readline(LINE)
                 raw = file.read(PIECE // 16)
                 raw = raw[: raw.rfind(b"\n") + 1]
