@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import re
 import socket
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,6 +26,10 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pandastack import Sandbox
 from test_processes import eventually
+
+sys.path.insert(0, str(ROOT / "scripts" / "docs"))
+
+from pages import blocks  # noqa: E402
 
 RUNTIMES = ROOT / "sdk" / "typescript" / "runtimes"
 TRANSPORTS = ["stdio", "http"]
@@ -234,6 +242,34 @@ def test_a_connection_that_breaks_loses_nothing(daemon: Daemon, proxy: Proxy) ->
 
     asyncio.run(work())
     eventually("sandboxes of a session that has ended are there", lambda: not made_by_mcp(daemon))
+
+
+HOSTS = {"@anthropic-ai/claude-code": "2.1.332", "@openai/codex": "0.171.0", "@google/gemini-cli": "0.61.0"}
+
+
+@pytest.mark.skipif(not os.environ.get("PANDASTACK_MCP_HOSTS"), reason="it installs programs of others, 800 MB of them: PANDASTACK_MCP_HOSTS=1")
+def test_programs_of_others_take_the_lines_of_the_page(daemon: Daemon, tmp_path: Path) -> None:
+    there = ROOT / ".cache" / "mcp-hosts"
+    there.mkdir(parents=True, exist_ok=True)
+    (there / "package.json").write_text(json.dumps({"private": True, "dependencies": HOSTS}))
+    subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=there, check=True)
+    env = {name: daemon.env[name] for name in ("HOME", "XDG_CONFIG_HOME", "PANDASTACK_API_URL", "PANDASTACK_API_KEY")}
+    env |= {"PATH": f"{there}/node_modules/.bin:{BIN.parent}:{os.environ['PATH']}", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+
+    def says(folder: Path, line: str) -> str:
+        done = subprocess.run(["bash", "-euc", line], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    started, over_http = (block.text for block in blocks(ROOT / "docs" / "mcp.md") if block.reason)
+    folders = [tmp_path / "started", tmp_path / "http"]  # Claude Code notes servers by folder
+    for folder, lines in zip(folders, (started, over_http)):
+        folder.mkdir()
+        says(folder, lines.replace("http://127.0.0.1:8080", daemon.url).replace("pds_…", daemon.key))
+    assert "pandastack: pandastack mcp - ✔ Connected" in says(folders[0], "claude mcp list")
+    assert f"pandastack: {daemon.url}/mcp (HTTP) - ✔ Connected" in says(folders[1], "claude mcp list")
+    assert re.search(r"^✓ pandastack: pandastack mcp \(stdio\) - Connected$", says(folders[0], "gemini mcp list"), re.MULTILINE)
+    assert re.search(r"^pandastack +pandastack +mcp .* enabled ", says(folders[0], "codex mcp list"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
