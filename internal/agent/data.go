@@ -95,12 +95,17 @@ func (s *Service) following(owner string, req *api.AgentRequest) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	req.SandboxID = before.SandboxID
+	return s.followed(req.Follows)
+}
+
+// followed refuses a second run that goes on from one. The lock is held.
+func (s *Service) followed(by string) error {
 	for id, l := range s.live {
-		if l.follows == req.Follows {
-			return fault.New(api.CodeConflict, "the run %s goes on from %s already", id, req.Follows).WithHint("wait for its end, and follow it")
+		if by != "" && l.follows == by {
+			return fault.New(api.CodeConflict, "the run %s goes on from %s already", id, by).WithHint("wait for its end, and follow it")
 		}
 	}
-	req.SandboxID = before.SandboxID
 	return nil
 }
 

@@ -398,3 +398,30 @@ func TestOpeningANotebookLoadsNothing(t *testing.T) {
 		}
 	}
 }
+
+// Of many that would go on from a run at the same moment one does.
+func TestOneOfManyFollows(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: 1"}, scripted.Turn{Say: "FINAL ANSWER: 2"})
+	s := d.service(t, t.TempDir())
+	run, _ := follow(t, s, api.AgentRequest{Task: "x", Keep: keepKeep})
+	d.haltAt = "ask"
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			_, err := s.Start(context.Background(), owner, api.AgentRequest{Task: "y", Follows: run.ID}, "")
+			errs <- err
+		}()
+	}
+	begun := 0
+	for range cap(errs) {
+		switch err := <-errs; {
+		case err == nil:
+			begun++
+		case !errors.Is(err, fault.Conflict):
+			t.Error(err)
+		}
+	}
+	if begun != 1 {
+		t.Errorf("%d were begun", begun)
+	}
+}

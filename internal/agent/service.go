@@ -320,11 +320,13 @@ func (s *Service) begin(r *runner, goesOn bool) error {
 			n++
 		}
 	}
-	err := error(nil)
+	err := s.followed(l.follows) // also by one that was begun at the same moment
 	switch {
 	case s.ended:
 		err = fault.New(api.CodeNoCapacity, "the server is stopping")
 	case goesOn:
+		err = nil
+	case err != nil:
 	case held >= s.cfg.MostHeld:
 		err = fault.New(api.CodeNoCapacity, "the agents that run hold %d MB of the server's memory, and may hold %d", held>>20, s.cfg.MostHeld>>20).
 			WithHint("wait for one to end, cancel one, or raise agents_memory_mb").After(10 * time.Second)

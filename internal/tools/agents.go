@@ -52,7 +52,10 @@ var errRunEnded = fmt.Errorf("the agent's run has ended")
 // Reading says that a cell of a run begins, of which it will be noticed what
 // reading it says.
 func (s *Service) Reading(sandbox string) {
-	b := s.box(sandbox)
+	b := s.known(sandbox)
+	if b == nil {
+		return // it has ended
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.reading != nil {
@@ -67,7 +70,10 @@ func (s *Service) Reading(sandbox string) {
 
 // Noticed says what reading the cell said.
 func (s *Service) Noticed(sandbox string, advice []api.AgentAdvice) {
-	b := s.box(sandbox)
+	b := s.known(sandbox)
+	if b == nil {
+		return // it has ended
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.advice = advice

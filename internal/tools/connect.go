@@ -33,9 +33,7 @@ func (s *Service) functions(list []api.ToolFunction) []Tool {
 // firstConnection gives the program that is connected. One that has not been
 // there yet is waited for, once: it connects when it has heard of its sandbox or run.
 func (s *Service) firstConnection(ctx context.Context, sandbox string) *Connection {
-	s.mu.Lock()
-	b := s.boxes[sandbox]
-	s.mu.Unlock()
+	b := s.known(sandbox)
 	if b == nil {
 		return nil // it has ended
 	}

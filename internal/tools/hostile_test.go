@@ -187,9 +187,16 @@ func TestNothingIsKeptOfASandboxThatHasEnded(t *testing.T) {
 	ended := make(chan string)
 	go func() { ended <- w.calls(ctx, guestapi.CallHead{Key: "k"}, "read", `{"to":"me"}`) }()
 	w.waiting(t, 1)
+	w.sb.State = store.Stopping
 	w.Forget(w.sb.ID)
 	cut()
 	<-ended
+	// What was on its way comes later, and so does what a run says of its cells.
+	if kind := w.calls(t.Context(), guestapi.CallHead{Key: "l"}, "read", `{"to":"me"}`); kind != KindUnavailable {
+		t.Errorf("a call after the end is %s", kind)
+	}
+	w.Reading(w.sb.ID)
+	w.Noticed(w.sb.ID, nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.boxes) > 0 {

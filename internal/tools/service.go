@@ -301,6 +301,13 @@ func (s *Service) box(id string) *box {
 	return b
 }
 
+// known is box for one that was called or attached before, nil of others.
+func (s *Service) known(id string) *box {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boxes[id]
+}
+
 // Forget says that a sandbox has ended.
 func (s *Service) Forget(id string) {
 	s.mu.Lock()
@@ -323,6 +330,10 @@ func (s *Service) Forget(id string) {
 
 // tools gives the tools of a sandbox as its row has them now.
 func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, error) {
+	switch sb.State {
+	case store.Stopping, store.Deleted, store.Failed: // it may be forgotten by now, and would be for ever
+		return nil, nil, errEnded()
+	}
 	b := s.box(sb.ID)
 	t := sb.Tools
 	if t == nil {
@@ -354,7 +365,7 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 	defer b.mu.Unlock()
 	if b.ended {
 		set.end()
-		return b, nil, failed(KindUnavailable, "the sandbox has ended")
+		return b, nil, errEnded()
 	}
 	if b.set != nil {
 		b.set.end()
@@ -365,6 +376,8 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 	}
 	return b, set, nil
 }
+
+func errEnded() error { return failed(KindUnavailable, "the sandbox has ended") }
 
 // made gives the set that was made of that, nil when it was made of something else.
 func (b *box) made(digest string) *set {
@@ -572,10 +585,7 @@ func seconds(n float64, def time.Duration) time.Duration {
 
 // note writes down a call.
 func (s *Service) note(id string, line api.ToolCall) {
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
-	if b != nil { // the sandbox has not ended meanwhile
+	if b := s.known(id); b != nil { // the sandbox has not ended meanwhile
 		b.mu.Lock()
 		if b.lines = append(b.lines, line); len(b.lines) > keepLines {
 			b.lines = slices.Clone(b.lines[len(b.lines)-keepLines:])
@@ -598,9 +608,7 @@ func (s *Service) note(id string, line api.ToolCall) {
 
 // Calls gives the last calls of a sandbox, since the daemon was started.
 func (s *Service) Calls(id string, n int) []api.ToolCall {
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
+	b := s.known(id)
 	if b == nil {
 		return []api.ToolCall{}
 	}
