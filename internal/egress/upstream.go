@@ -52,13 +52,14 @@ func (e *Engine) connectThrough(ctx context.Context, via *url.URL, address strin
 	default:
 		return nil, fmt.Errorf("the host's proxy: there is no support for %s", via.Scheme)
 	}
-	conn, err := e.opt.Dial(ctx, "tcp", net.JoinHostPort(via.Hostname(), port))
+	dialled, err := e.opt.Dial(ctx, "tcp", net.JoinHostPort(via.Hostname(), port))
 	if err != nil {
 		return nil, fmt.Errorf("the host's proxy: %w", err)
 	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = dialled.Close() })()
+	conn := dialled
 	if via.Scheme == "https" {
-		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname(), RootCAs: e.opt.Roots})
+		conn = tls.Client(dialled, &tls.Config{ServerName: via.Hostname(), RootCAs: e.opt.Roots})
 	}
 	out, err := connect(conn, via, address)
 	if err != nil {
