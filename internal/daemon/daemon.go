@@ -102,20 +102,19 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	if err != nil {
 		return err
 	}
+	defer ln.Close() // the server closes it first, once there is one
 	own := &listening{}
 	own.add(ln)
 	conf := managerConfig(cfg, drv, st, events, counts, log)
 	conf.Signer, conf.TrustedKeys = signer, trusted
 	nets, netLog, err := networks(cfg, st, master, own, events, counts, log)
 	if err != nil {
-		ln.Close()
 		return err
 	}
 	defer netLog.Close()
 	conf.Network, conf.Policies = nets, nets
 	toolbox, toolLog, err := toolService(cfg, st, nets.Secrets, log)
 	if err != nil {
-		ln.Close()
 		return err
 	}
 	defer toolLog.Close()
@@ -126,7 +125,6 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	about.SnapshotKey = string(archive.KeyOf(signer))
 	manager, err := sandbox.New(conf)
 	if err != nil {
-		ln.Close()
 		return err
 	}
 	ready := &readiness{dataDir: cfg.DataDir, manager: manager, store: st, log: log, diskMB: freeMB}
@@ -147,7 +145,6 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 		Ready: func(ctx context.Context) bool { return len(ready.check(ctx).Reasons) == 0 }, Agents: agents.Held, Log: log,
 	})
 	if err != nil {
-		ln.Close()
 		return err
 	}
 
@@ -171,16 +168,13 @@ func Serve(ctx context.Context, cfg *config.Config, sur Surroundings) (err error
 	}
 	started, err := introduce(ctx, cfg, keys, url, sur.ClientFile)
 	if err != nil {
-		ln.Close()
 		return err
 	}
 	if started.Templates, err = manager.Templates(ctx); err != nil {
-		ln.Close()
 		return err
 	}
 
 	if err := serveMetrics(cfg.MetricsListen, page, own, log); err != nil {
-		ln.Close()
 		return err
 	}
 	defer func() { events.Note(lifeOfDaemon(api.LifeDaemonStopped, nil)) }()
