@@ -119,8 +119,11 @@ func (r *runner) branchFrom(of string, at int) error {
 // is to do from here.
 func (r *runner) branchOff(ctx context.Context) error {
 	fork := r.state.req.Fork
-	if fork == nil || r.state.branched || r.state.run.Turns < fork.At-1 {
+	if fork == nil || r.state.branched {
 		return nil
+	}
+	if turn := r.state.run.Turns + 1; turn < fork.At {
+		return r.tellAsBefore(turn)
 	}
 	e := api.AgentEvent{Type: api.AgentEventForked, Turn: fork.At, Forked: &api.AgentForked{Of: fork.Of, At: fork.At}}
 	if e.Forked.SnapshotID = r.state.restored; fork.At > 1 && e.Forked.SnapshotID == "" {
@@ -136,6 +139,28 @@ func (r *runner) branchOff(ctx context.Context) error {
 	}
 	r.returns = nil
 	return r.put(e)
+}
+
+// tellAsBefore tells the model what the run of which this one is a fork was told before
+// a turn besides observations: that was a fork itself, which began to go another way there.
+func (r *runner) tellAsBefore(turn int) error {
+	entries, err := r.entriesBefore()
+	if err != nil {
+		return &end{reason: api.AgentModelFailed, words: plainWords(err)}
+	}
+	var words []api.AgentMessage
+	for _, e := range entries {
+		if e.Turn == turn && e.Type == api.AgentEventReply {
+			break
+		}
+		if e.Turn == turn && (e.Type == api.AgentEventForked || e.Type == api.AgentEventMessage) {
+			words = append(words, e.Messages...)
+		}
+	}
+	if n := len(r.state.said); len(words) == 0 || n > 0 && r.state.said[n-1].turn == turn { // in the life of an earlier daemon
+		return nil
+	}
+	return r.put(api.AgentEvent{Type: api.AgentEventMessage, Turn: turn, Messages: words})
 }
 
 // beside counts the cells of a run before a turn and names those of which something

@@ -74,6 +74,37 @@ func TestAForkSaysWhatDiffers(t *testing.T) {
 	}
 }
 
+// A fork of a fork, and one of that, have been told what those before were told when
+// they began to go another way.
+func TestAForkOfAForkWasToldTheSame(t *testing.T) {
+	for _, stage := range []string{"", "ask"} {
+		t.Run(stage, func(t *testing.T) {
+			d := newDesk(scripted.Turn{})
+			dir := t.TempDir()
+			s := d.service(t, dir)
+			to := scripted.Of(scripted.Turn{Say: fence("other")}, scripted.Turn{Say: "FINAL ANSWER: another way"})
+			_, of, _ := forked(t, d, s, to, api.AgentRequest{Fork: &api.AgentFork{At: 2, Task: "use medians"}})
+			for range 2 {
+				d.model.Script, d.haltAt = scripted.Of(scripted.Turn{Say: "FINAL ANSWER: x"}), stage
+				run, err := s.Start(t.Context(), owner, api.AgentRequest{Fork: &api.AgentFork{Of: of.ID, At: 3}}, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if stage != "" {
+					s = d.restarted(t, s, dir, 1)
+				}
+				got, events := wait(t, s, run.ID)
+				said := told(events)
+				if got.Reason != api.AgentAnswered || len(said) != 4 || said[0] != "add" || said[2] != "use medians" {
+					t.Errorf("%+v, told %q", got, said)
+				}
+				of = got
+				d.model.Script = scripted.Of(scripted.Turn{Say: "FINAL ANSWER: x"})
+			}
+		})
+	}
+}
+
 func TestForksThatCannotBe(t *testing.T) {
 	d := newDesk(scripted.Turn{})
 	to := scripted.Of(scripted.Turn{Say: "FINAL ANSWER: x"})

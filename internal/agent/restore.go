@@ -65,7 +65,7 @@ func (r *runner) restore(ctx context.Context) (bool, error) {
 // cells need not run.
 func (r *runner) restoring() bool { return r.state.restored != "" && !r.state.branched }
 
-// entriesBefore are those of the run whose state a fork has.
+// entriesBefore are those of the run of which this one is a fork.
 func (r *runner) entriesBefore() (_ []api.AgentEvent, err error) {
 	if r.before == nil {
 		r.before, err = r.s.entries(r.state.run.Workspace, r.state.req.Fork.Of)

@@ -66,8 +66,8 @@ type runner struct {
 	live *live
 	made string // sandbox of the run that no entry names yet
 
-	before     []api.AgentEvent // of the run whose state this fork has from a snapshot
-	unrestored string           // why it has not, where there was one
+	before     []api.AgentEvent // of the run of which this one is a fork, once they were asked for
+	unrestored string           // why that run's snapshot does not serve, where there was one
 
 	approvals chan api.Approval // of calls that wait for decisions; nil: there are none
 	detach    func()
