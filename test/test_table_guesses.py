@@ -70,6 +70,8 @@ CASES: dict[str, tuple[str | bytes, list[tuple[str, str]], list[str], list[list[
     "zoned and not.csv": ("t,v\n2024-01-01T10:00:00Z,1\n2024-01-02T11:00:00,2\n", [("t", D), ("v", I)], ["times with a zone became UTC; those without one were left as they are: t"], [["2024-01-02 11:00:00", 2]]),
     "digits.csv": ("a,b\n\u0661\u0662\u0663,1\n\u0664\u0665\u0666,2\n", [("a", S), ("b", I)], [], [["\u0661\u0662\u0663", 1]]),
     "spaces.txt": ("x y z\n1 2 3\n4 5 6\n", [("x y z", S)], ["it has one column: neither , ; tab nor | separates cells"], [["1 2 3"]]),
+    "codes.csv": ("code,v\n12E4,1\n34E5,2\n", [("code", S), ("v", I)], ["12E4 may be a code, or a number with an exponent"], [["12E4", 1]]),
+    "exponents.csv": ("x;v\n1e+05;\u20131\n2.5e-03;\u20132,5\n", [("x", F), ("v", F)], [], [[100000.0, -1.0], [0.0025, -2.5]]),
     "rubles.csv": ("Сумма;Доля\n1 234,50 руб.;10%\n99,00 руб.;0\n", [("Сумма", F), ("Доля", F)], ["'Сумма' is in RUB", "'Доля' is in percent"], [[1234.5, 10.0], [99.0, 0.0]]),
     "marked.csv": (b"\xef\xbb\xbfa,b\n" + "ä,1\n".encode() * 30 + b"\xe4,2\n", [("a", S), ("b", I)], ["encoding utf-8-sig; 1 lines have bytes that are none"], [["ä", 1], ["\ufffd", 2]]),
     "one.jsonl": ('{"a": 1}\n', [("a", I)], ["a record a line"], [[1]]),

@@ -22,7 +22,7 @@ def numbers(column, decimal=".", thousands=""):
     rest = text[values.isna() & text.notna()]
     if len(rest):
         money = "MONEY?"
-        parts = rest.str.replace("\u2212", "-", regex=False).str.extract(rf"^([-+(\s]*){money}([-+\s]*)(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*{money}([\s)-]*)$")
+        parts = rest.str.replace("[\u2212\u2013]", "-", regex=True).str.extract(rf"^([-+(\s]*){money}([-+\s]*)(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*{money}([\s)-]*)$")
         found = pd.to_numeric(parts[2], errors="coerce")
         negative = (parts[0] + parts[1] + parts[3]).str.contains("[-(]", regex=True).fillna(False).astype(bool)
         values = values.fillna(found.mask(negative, -found))

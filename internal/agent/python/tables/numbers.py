@@ -5,7 +5,7 @@ import re
 # Signs and codes of currencies, and %: what may stand beside a number without being a part of it.
 MONEY = r"(?:€|(?:R|US|C|A)?\$|£|¥|₹|₽|₺|₩|₪|₴|EUR|USD|GBP|CHF|JPY|CNY|INR|RUB|TRY|PLN|CZK|HUF|SEK|NOK|DKK|BRL|CAD|AUD|ZAR|kr\.?|zł|Kč|Ft|руб\.?|Fr\.?|%)"
 SPACES = "'’ \u00a0\u202f\u2009\u2007"
-NUMBER = re.compile(rf"^\(?\s*[-+\u2212]?\s*{MONEY}?\s*[-+\u2212]?\s*((?:[0-9][0-9.,{SPACES}]*)?[0-9](?:[eE][-+]?[0-9]+)?|[.,][0-9]+)\s*{MONEY}?\s*\)?-?$")
+NUMBER = re.compile(rf"^\(?\s*[-+\u2212\u2013]?\s*{MONEY}?\s*[-+\u2212\u2013]?\s*((?:[0-9][0-9.,{SPACES}]*)?[0-9](?:[eE][-+]?[0-9]+)?|[.,][0-9]+)\s*{MONEY}?\s*\)?-?$")
 UNIT = re.compile(MONEY)
 ALIKE = {"€": "EUR", "$": "USD", "US$": "USD", "£": "GBP", "₹": "INR", "₽": "RUB", "руб": "RUB", "руб.": "RUB", "zł": "PLN", "Kč": "CZK", "Ft": "HUF", "R$": "BRL", "C$": "CAD", "A$": "AUD", "Fr": "CHF", "Fr.": "CHF", "kr.": "kr"}
 
@@ -30,6 +30,8 @@ def unlike_numbers(values, cores):
         return f"it has leading zeros, as in {zeros}"
     if any(len(c) > 15 and c.isdigit() for c in cores):
         return "its numbers are longer than numbers are exact"
+    if code := next((c for c in cores if re.fullmatch(r"[0-9]+[eE][0-9]+", c)), None):  # programs write 1.2e+05, or 1e+05
+        return f"{code} may be a code, or a number with an exponent"
     if all(v.startswith("+") for v in values) and any(len(re.sub(r"[^0-9]", "", c)) > 7 for c in cores):
         return f"its values look like telephone numbers, as in {values[0]}"
     if any(v.startswith("+") and re.search(rf"[{SPACES}]", c) and len(re.sub(r"[^0-9]", "", c)) > 7 and not re.search("[.,]", c) for v, c in zip(values, cores)):

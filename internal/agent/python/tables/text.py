@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import os
+import re
 import statistics
 
 import pandas as pd
@@ -40,9 +41,9 @@ def tables(recipe, path, size, say):
         options += f", encoding={encoding!r}"
     if errors != "strict":
         options += f", encoding_errors={errors!r}"
-    if header.width == 1 and separator == ",":
-        notes.append("it has one column: neither , ; tab nor | separates cells in it")
     body = rows[header.first + header.rows :]
+    if header.width == 1 and all(re.search(r"\S[\s:^~]", row[0]) for row in body[:HEAD_ROWS]):
+        notes.append("it has one column: neither , ; tab nor | separates cells in it")
     short = [i for i, row in enumerate(body, 1) if len(row) < header.width and (len(row) > 1 or i < len(body) - 4)]  # what stands below a table is told of elsewhere
     if short:
         notes.append(f"{len(short):,} lines have fewer than {header.width} cells, the first of them is row {short[0]:,}: those at their end are empty")
