@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,5 +170,31 @@ func TestListsAreOfOneOwner(t *testing.T) {
 	}
 	if list, err := s.SandboxesOf(ctx, "' OR 1=1 --", Running); err != nil || len(list) != 0 {
 		t.Errorf("of nobody: %+v, %v", list, err)
+	}
+}
+
+// What is to survive the end of the machine is on the disk also while somebody
+// reads, whom a checkpoint would not disturb.
+func TestSyncWhileSomebodyReads(t *testing.T) {
+	ctx := context.Background()
+	s := open0(t, t.TempDir())
+	reading, err := s.read.QueryContext(ctx, "SELECT name FROM sqlite_master")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Close()
+	if !reading.Next() {
+		t.Fatal(reading.Err())
+	}
+	add(t, s, running("sb-1", epoch))
+	var busy, frames, moved int
+	if err := s.write.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &frames, &moved); err != nil || frames == 0 || moved != 0 {
+		t.Fatalf("of %d frames a checkpoint moved %d, %v", frames, moved, err)
+	}
+	var synced []string
+	flush = func(f *os.File) error { synced = append(synced, filepath.Base(f.Name())); return f.Sync() }
+	defer func() { flush = (*os.File).Sync }()
+	if err := s.Sync(ctx); err != nil || !slices.Contains(synced, fileName+"-wal") {
+		t.Errorf("on the disk are %q, %v", synced, err)
 	}
 }
