@@ -80,6 +80,9 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 		err = m.saveTo(ctx, b, m.sleepImage(row), driver.Save{Stop: true})
 	}
 	if err != nil {
+		if row.State == store.Running { // it goes on, and must not wake up from how it was now
+			m.removeImage(m.sleepImage(row))
+		}
 		return fmt.Errorf("hibernating sandbox %s: %w", b.id, err)
 	}
 	b.holds(nil)

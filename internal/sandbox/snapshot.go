@@ -65,10 +65,11 @@ func (m *Manager) Snapshot(ctx context.Context, owner, id string, req api.Snapsh
 	sn.ExpiresAt = expiry(sn.CreatedAt, req.TTLSeconds)
 	dir := m.imageDir(sn.ID)
 	m.announce(ctx, b)
-	if err := m.saveTo(ctx, b, dir, driver.Save{GoesOn: goOn}); err != nil {
-		return api.Snapshot{}, err
+	err = m.saveTo(ctx, b, dir, driver.Save{GoesOn: goOn})
+	var img driver.Image
+	if err == nil {
+		img, err = m.inspect(ctx, dir)
 	}
-	img, err := m.inspect(ctx, dir)
 	if err == nil {
 		sn.SizeBytes, sn.DurationMS = img.Bytes, float64(time.Since(began).Microseconds())/1000
 		err = m.keepNetwork(context.WithoutCancel(ctx), row, sn.ID)

@@ -177,3 +177,42 @@ func TestSnapshotsKeepTheLimitOfProcesses(t *testing.T) {
 		t.Errorf("300 were asked for, and it has %d", other.PIDs)
 	}
 }
+
+// late is a driver whose images are there when making them fails after all.
+type late struct {
+	*fake.Driver
+	fails error
+}
+
+func (d *late) Snapshot(ctx context.Context, inst driver.Instance, dir string, how driver.Save) error {
+	if d.fails == nil {
+		return d.Driver.Snapshot(ctx, inst, dir, how)
+	}
+	return errors.Join(d.Driver.Snapshot(ctx, inst, dir, driver.Save{}), d.fails)
+}
+
+// What goes on has no image to wake up from: it would be that of an earlier
+// moment, and in the way of the next.
+func TestImagesThatFailLateAreRemoved(t *testing.T) {
+	d := &late{fails: errors.New("it could not be ended")}
+	r := newRig(t, func(c *sandbox.Config) { d.Driver = c.Driver.(*fake.Driver); c.Driver = d })
+	ctx := context.Background()
+	info := r.create(api.CreateSandboxRequest{})
+	if err := r.Hibernate(ctx, "ann", info.ID, api.CarryRequest{}); !errors.Is(err, d.fails) {
+		t.Fatalf("hibernated: %v", err)
+	}
+	if _, err := r.Snapshot(ctx, "ann", info.ID, api.SnapshotRequest{}); !errors.Is(err, d.fails) {
+		t.Fatalf("taken: %v", err)
+	}
+	if got := r.images(); len(got) != 0 {
+		t.Errorf("images %q", got)
+	}
+	d.fails = nil
+	r.cell(info.ID, "e1", "a = 7")
+	if err := r.Hibernate(ctx, "ann", info.ID, api.CarryRequest{}); err != nil {
+		t.Fatalf("the next time: %v", err)
+	}
+	if got := r.cell(info.ID, "e2", "print(a)"); got != "7\n" {
+		t.Errorf("it says %q", got)
+	}
+}
