@@ -68,6 +68,7 @@ def test_what_goes_wrong_is_told() -> None:
         {"expect": {"tool": "its sandbox has ended"}, "call": [call("write_file", file_path="/workspace/a", content="x")]},
         {"expect": {"tool": "its sandbox has ended"}, "say": "It is gone."},
     ])
+    assert "its sandbox has ended" in str(backend.download_files(["/workspace/a"])[0].error)
 
 
 def test_files_go_up_and_down_each_by_itself(shared: pandastack.Sandbox) -> None:
@@ -99,6 +100,7 @@ def test_a_cancelled_command_is_killed(shared: pandastack.Sandbox) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        # Looked at in here: the end of the loop waits for the thread that waits for the command.
+        assert (await asyncio.to_thread(shared.exec, "pgrep -f '[s]leep 4242'")).stdout == ""
 
     asyncio.run(main())
-    assert shared.exec("pgrep -f '[s]leep 4242'").stdout == ""

@@ -127,6 +127,15 @@ class _Caller:
 _stopping: "Set[asyncio.Future[None]]" = set()  # event loops keep no reference to their tasks
 
 
+async def to_the_end(work: Awaitable[None]) -> None:
+    """Waits for what must not stay half done. By a task of its own: some cancel a caller again and again, as anyio does,
+    until it is gone."""
+    task = asyncio.ensure_future(work)
+    _stopping.add(task)
+    task.add_done_callback(_stopping.discard)
+    await asyncio.shield(task)
+
+
 class Interpreter:
     """Runs the cells of a model in a sandbox, and turns whatever comes of them into observations.
 
@@ -188,11 +197,7 @@ class Interpreter:
             caller.left = True
             # Nobody wants to know any more how it ends.
             running.add_done_callback(lambda done: done.cancelled() or done.exception())
-            # By a task of its own: some cancel a caller again and again, as anyio does, until it is gone.
-            stopping = asyncio.ensure_future(self._stop(running, caller))
-            _stopping.add(stopping)
-            stopping.add_done_callback(_stopping.discard)
-            await asyncio.shield(stopping)
+            await to_the_end(self._stop(running, caller))
             raise
 
     def run_json(self, arguments: str) -> Observation:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from .. import AsyncProcess, AsyncSandbox, AsyncTerminal
 from ..errors import APIConnectionError, CapacityError, ConflictError, NotFoundError, PandastackError, RateLimitError
 from ..events import Capture, Event
-from .observation import MAX_OUTPUT, Figure, failure, require
+from .observation import MAX_OUTPUT, Figure, failure, require, to_the_end
 from .openai_agents import python_tool
 
 require("openai_agents_sandbox", "openai-agents 0.24")
@@ -279,7 +279,7 @@ class PandastackSandboxSession(BaseSandboxSession):
             raise _exec_error(command, error) from error
         finally:
             if ended is None:  # cancelled, or lost sight of
-                await process._kill_quietly()
+                await to_the_end(process._kill_quietly())
         if ended is None:
             raise ExecTransportError(command=command, message="the output of the command ended before the command")
         out, err = streams["stdout"].value(), streams["stderr"].value()

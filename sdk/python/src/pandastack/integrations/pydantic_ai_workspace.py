@@ -16,7 +16,7 @@ from typing import Any, Awaitable, Dict, List, Mapping, Optional, Sequence, Type
 from .. import AsyncProcess, AsyncSandbox, FileInfo
 from .._checks import seconds
 from ..errors import BadRequestError, NotFoundError, PandastackError, SandboxTimeout
-from .observation import require
+from .observation import require, to_the_end
 
 require("pydantic_ai_workspace", "pydantic-ai-slim 2.68")
 
@@ -138,7 +138,7 @@ class SandboxWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesy
             raise await self._unless_gone(error) from error
         finally:
             if process is not None and not ended:
-                await asyncio.shield(process._kill_quietly())
+                await to_the_end(process._kill_quietly())
         if done.truncated:
             words = f"the command wrote more than {_LIMIT} bytes; have it write to a file"
             raise WorkspaceOutputLimitError(words, limit=_LIMIT, stdout=done.stdout, stderr=done.stderr)
