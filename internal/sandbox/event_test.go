@@ -49,6 +49,7 @@ func TestLifeIsNoted(t *testing.T) {
 	if err := r.Resume(ctx, "ann", info.ID); err != nil {
 		t.Fatal(err)
 	}
+	r.cell(info.ID, "e1", "a = 7") // the pause broke the link, too; now there is one to break
 	r.host.Guest(info.ID).BreakLink()
 	eventually(t, "the link is back", func() bool { return slices.Contains(r.events(info.ID), api.LifeLinkRestored) })
 	r.restart()
