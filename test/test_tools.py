@@ -627,6 +627,23 @@ def test_a_run_whose_program_was_started_again_calls_the_new_one(daemon: Daemon,
         assert again.wait() == "done", again.info
 
 
+def test_a_run_calls_its_program_over_a_clean_restart_of_the_server(own_daemon: Daemon, tmp_path: Path) -> None:
+    def pay(cents: int) -> str:
+        return f"paid {cents}"
+
+    waits = "import os, time\nfrom tools import pay\nprint(pay(cents=1))\nopen('called', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint(pay(cents=2))"
+    server = {"api_url": own_daemon.url, "api_key": own_daemon.key}
+    with scripted(tmp_path, [code(waits), done(r"paid 1\s+paid 2")]) as url:
+        run = pandastack.Agent("openai:scripted", base_url=url, tools=[pay], limits={"cell_seconds": 120}, **server).start("Pay.")
+        sb = Sandbox.get(wait_for(lambda: run.refresh().sandbox_id), **server)
+        wait_for(lambda: sb.filesystem.exists("/workspace/called"))
+        own_daemon.stop()
+        own_daemon.start()
+        wait_for(lambda: [t.connected for t in sb.tools.list()] == [True])  # this program has come back
+        sb.filesystem.write("/workspace/go", "")
+        assert run.wait() == "done", run.info
+
+
 def test_no_token_in_the_address_of_a_tool_is_shown(daemon: Daemon, service: Service, tmp_path: Path) -> None:
     crm = pandastack.OpenAPI("crm", url=f"{service.url}/openapi.json?token={SECRET}")
     with scripted(tmp_path, [code("from tools import crm, ToolError\ntry: crm.find_customer(email='x')\nexcept ToolError as error: print(error)"), done("who are you")]) as url:

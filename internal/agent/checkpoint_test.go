@@ -128,10 +128,18 @@ func TestWhatCannotBeSetBackIsToldToStay(t *testing.T) {
 }
 
 // withTools says that the sandbox has a tool.
-type withTools struct{ Tools }
+type withTools struct {
+	Tools
+	ended chan string // gets the runs that have
+}
 
 func (withTools) Attach(string, string, chan api.Approval) func() { return func() {} }
 func (withTools) Reading(string)                                  {}
+func (w withTools) Ended(run string) {
+	if w.ended != nil {
+		w.ended <- run
+	}
+}
 func (withTools) Approvals(context.Context, string, string, string, string, int) ([]api.Approval, error) {
 	return nil, nil
 }

@@ -26,3 +26,36 @@ func TestARunNamesTheFunctionsOfAProgram(t *testing.T) {
 		t.Errorf("%q, then %q", second.Functions, third.Functions)
 	}
 }
+
+// A program that is connected for a run is let go when that has ended, also without a
+// sandbox, and not when the daemon stops: it comes back to the next one.
+func TestAProgramIsLetGoWhenItsRunHasEnded(t *testing.T) {
+	d := newDesk(scripted.Turn{Say: "FINAL ANSWER: x"})
+	d.haltAt = "ask"
+	dir, ended := t.TempDir(), make(chan string, 10)
+	s := d.service(t, dir)
+	s.cfg.Tools = withTools{ended: ended}
+	run, err := s.Start(t.Context(), owner, api.AgentRequest{Task: "add"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-d.halted
+	s.Close()
+	if len(ended) > 0 {
+		t.Errorf("%s has ended with its daemon", <-ended)
+	}
+	d.haltAt = ""
+	s = d.service(t, dir)
+	s.cfg.Tools = withTools{ended: ended}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, s, run.ID)
+	if got := <-ended; got != run.ID {
+		t.Errorf("%s has ended, not %s", got, run.ID)
+	}
+	without, _ := follow(t, s, api.AgentRequest{Template: "none"})
+	if got := <-ended; got != without.ID || without.Reason != api.AgentNoSandbox {
+		t.Errorf("%s has ended, not %+v", got, without)
+	}
+}

@@ -155,6 +155,9 @@ func (r *runner) work(ctx context.Context) error {
 		r.log.Error("an agent's run failed", "error", err)
 		e = &end{reason: api.AgentFailed, words: plainWords(err)}
 	}
+	if r.s.cfg.Tools != nil {
+		defer r.s.cfg.Tools.Ended(r.state.run.ID)
+	}
 	return r.finish(context.WithoutCancel(ctx), e)
 }
 

@@ -17,6 +17,8 @@ type Tools interface {
 	// Attach says that a sandbox works for a run. What is asked about its calls, and
 	// decided, is sent to heard as far as there is room, until detach.
 	Attach(run, sandbox string, heard chan api.Approval) (detach func())
+	// Ended says that a run has ended, whether it was attached or not.
+	Ended(run string)
 	// Reading says that a cell begins, and Noticed what reading it said.
 	Reading(sandbox string)
 	Noticed(sandbox string, advice []api.AgentAdvice)

@@ -33,17 +33,24 @@ func (s *Service) Attach(run, sandbox string, heard chan api.Approval) (detach f
 		if delete(s.runs[run], heard); len(s.runs[run]) == 0 {
 			delete(s.runs, run)
 		}
-		c := s.conns[run]
-		delete(s.conns, run)
 		s.mu.Unlock()
-		if c != nil {
-			c.end(errRunEnded)
-		}
 		b.mu.Lock()
 		if b.run == run {
 			b.run, b.reading, b.advice = "", nil, nil
 		}
 		b.mu.Unlock()
+	}
+}
+
+// Ended says that a run has ended, and not only the daemon that works on it: a program
+// that is connected for it is not wanted any more.
+func (s *Service) Ended(run string) {
+	s.mu.Lock()
+	c := s.conns[run]
+	delete(s.conns, run)
+	s.mu.Unlock()
+	if c != nil {
+		c.end(errRunEnded)
 	}
 }
 

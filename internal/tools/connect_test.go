@@ -38,7 +38,7 @@ func TestTheProgramOfARunIsWaitedFor(t *testing.T) {
 	if c := s.firstConnection(t.Context(), "sb-1"); c != nil {
 		t.Fatal("a program that left is there")
 	}
-	defer s.Attach("ag-1", "sb-1", make(chan api.Approval, 1))()
+	detach := s.Attach("ag-1", "sb-1", make(chan api.Approval, 1))
 	waits, found := make(chan struct{}, 1), make(chan *Connection, 1)
 	go func() { found <- s.firstConnection(noticing{t.Context(), waits}, "sb-1") }()
 	select {
@@ -46,7 +46,16 @@ func TestTheProgramOfARunIsWaitedFor(t *testing.T) {
 	case c := <-found:
 		t.Fatalf("nobody was waited for: %v", c)
 	}
-	if now := s.Connect("ag-1", nil); <-found != now {
+	now := s.Connect("ag-1", nil)
+	if <-found != now {
 		t.Error("it was not found")
 	}
+	detach()
+	select {
+	case <-now.Done():
+		t.Error("it was let go, although the run goes on")
+	default:
+	}
+	s.Ended("ag-1")
+	<-now.Done()
 }
