@@ -57,6 +57,8 @@ CASES: dict[str, tuple[str | bytes, list[tuple[str, str]], list[str], list[list[
     "geburt.csv": ("name;geboren\nAnn;01.02.68\nBob;03.04.70\n", [("name", S), ("geboren", D)], ["years of two digits: 69 to 99 were taken for 19.., 00 to 68 for 20..: geboren"], [["Bob", "1970-04-03 00:00:00"]]),
     "put together.csv": ("day,team,amount\n2024-01-01,North,10\nSubtotal,,10\nday,team,amount\n2024-01-04,South\n2024-01-05,South,7\n", [("day", S), ("team", S), ("amount", F)],
                          ["the line of names is there again in 1 row", "1 row of 'day' reads like totals, and is still among the others: 'Subtotal'", "1 lines have fewer than 3 cells, the first of them is row 4"], [["2024-01-04", "South", None]]),
+    "subtotals.csv": ("region,team,v\nNorth,a,1\nNorth,b,2\nNorth Total,,3\nSouth,a,4\nSouth,b,5\nSouth Total,,9\nGrand Total,,12\n", [("region", S), ("team", S), ("v", I)],
+                      ["2 rows of 'region' read like totals, and are still among the others: 'North Total', 'South Total'", "its total left out: Grand Total, 12"], [["North Total", None, 3]]),
     "parts.tsv": ("part\tsize\tn\nA\t5\" pipe\t1\nB\t\"3 inch\t2\nC\tx\t3\n", [("part", S), ("size", S), ("n", I)], ["a quotation mark in it is never closed"], [["B", '"3 inch', 2], ["C", "x", 3]]),
     "one mark too many.csv": ("a,b\n\"x,1\n" + "y,2\n" * 60 + "\"z,3\n" + "w,4\n" * 3, [("a", S), ("b", I)], ["a cell of 'a' has 61 lines: a quotation mark may be missing, and rows with it"], [["w", 4]]),
     "currencies.csv": ("price,paid,rate\n$5.00,EUR 5.00,5%\n€7.50,EUR 7.50,0.07\n£1,EUR 1.00,8%\n", [("price", S), ("paid", F), ("rate", S)],

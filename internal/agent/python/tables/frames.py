@@ -13,7 +13,8 @@ from .numbers import digits_of
 
 CHUNK_CELLS = 250_000  # of a large file that are in memory
 UNLIKE_NUMBERS = r"0[0-9]+|[0-9]{16,}"  # as ids are written
-TOTAL = re.compile(r"^\W*(grand total|sub-?total|total|totals|sum|summe|gesamt|gesamtsumme|totaal|totale|somme|suma|итого|合計|总计)\b", re.I)
+TOTAL = re.compile(r"^\W*(?:grand total|sub-?total|total|totals|sum|summe|gesamt|gesamtsumme|gesamtergebnis|totaal|totale|somme|suma|итого|合計|总计)\b", re.I)
+WITHIN = rf"(?:{TOTAL.pattern}|\b(?:sub)?totals?$|\b(?:summe|ergebnis)$)"  # as Excel's subtotals are called
 
 
 def held(recipe, name, read, european, notes, before="", look=None):
@@ -164,7 +165,7 @@ def totals_within(frame):
         if str(frame[column].dtype) not in ("str", "object"):
             continue
         text = frame[column].astype("str").str.strip()
-        found = text[text.str.match(TOTAL.pattern, case=False).fillna(False).astype(bool)]
+        found = text[text.str.contains(WITHIN, case=False).fillna(False).astype(bool)]
         if 0 < len(found) <= max(1, len(text) // 3):
             return [f"{len(found)} row{'s' if len(found) > 1 else ''} of {column!r} read{'s' if len(found) == 1 else ''} like totals, and {'are' if len(found) > 1 else 'is'} still among the others: {', '.join(map(repr, found.iloc[:3]))}"]
     return []
