@@ -82,7 +82,7 @@ export class Interpreter {
   readonly #session: Session;
   readonly #timeoutSeconds: number;
   readonly #onFigure: PythonToolOptions["onFigure"];
-  readonly #asked: Promise<Execution>[] = []; // the server runs them in this order
+  #last: Promise<unknown> = Promise.resolve(); // settles when the cells that were asked for have ended
 
   /** @throws TypeError `session` runs no cells. */
   constructor(session: Session, { timeoutSeconds = 60, onFigure }: PythonToolOptions) {
@@ -99,22 +99,42 @@ export class Interpreter {
    *   call throws its reason.
    */
   async run(code: string, signal?: AbortSignal): Promise<Observation> {
-    signal?.throwIfAborted(); // what never began is nothing to interrupt
     let seen: Observation;
-    const asked = this.#session.runCode(text("code", code), { timeoutSeconds: this.#timeoutSeconds, signal });
-    this.#asked.push(asked);
+    const leave = await this.#turn(signal);
     try {
-      seen = observe(await asked, this.#timeoutSeconds);
+      seen = observe(await this.#session.runCode(text("code", code), { timeoutSeconds: this.#timeoutSeconds, signal }), this.#timeoutSeconds);
     } catch (error) {
-      // One that waits behind another is not run when its caller is gone.
-      if (signal?.aborted && this.#asked[0] === asked) await this.#interrupt();
+      if (signal?.aborted) await this.#interrupt();
       if (!(error instanceof PandaStackError)) throw error;
       return failure(error);
     } finally {
-      this.#asked.splice(this.#asked.indexOf(asked), 1);
+      leave();
     }
     for (const figure of seen.figures) await this.#onFigure?.(figure);
     return seen;
+  }
+
+  /** Waits until the cells before have ended. The server would run one that waits there for seconds when its caller is gone. */
+  async #turn(signal: AbortSignal | undefined): Promise<() => void> {
+    const before = this.#last;
+    let leave = () => {};
+    const ended = new Promise<void>((resolve) => (leave = resolve));
+    this.#last = before.then(() => ended);
+    let stop = () => {};
+    try {
+      await new Promise<void>((resolve, reject) => {
+        void before.then(() => resolve());
+        stop = () => reject(signal?.reason);
+        if (signal?.aborted) stop();
+        signal?.addEventListener("abort", stop, { once: true });
+      });
+    } catch (error) {
+      leave();
+      throw error;
+    } finally {
+      signal?.removeEventListener("abort", stop);
+    }
+    return leave;
   }
 
   /** Stops what nobody waits for at once. The server does it, too, but 10 s later. */

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple, Union
+from weakref import WeakKeyDictionary
 
 from .. import _checks as check
 from ..errors import APIConnectionError, NotFoundError, PandastackError
@@ -163,7 +164,7 @@ class Interpreter:
         self.on_figure = on_figure
         self.is_async = inspect.iscoroutinefunction(session.run_code)
         self._turn = threading.Lock()
-        self._asked: "List[asyncio.Future[Execution]]" = []
+        self._turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]" = WeakKeyDictionary()
 
     def __deepcopy__(self, memo: Any) -> "Interpreter":
         return self  # frameworks copy agents with their tools; the sandbox stays the same
@@ -182,13 +183,8 @@ class Interpreter:
         if it waits behind another one of this interpreter."""
         caller = _Caller()
         asked: Awaitable[Execution]
-        if self.is_async:
-            asked = self.session.run_code(code, timeout_seconds=self.timeout_seconds)
-        else:
-            asked = asyncio.to_thread(self._in_turn, code, caller)
+        asked = self._in_turn_here(code, caller) if self.is_async else asyncio.to_thread(self._in_turn, code, caller)
         running = asyncio.ensure_future(asked)
-        self._asked.append(running)
-        running.add_done_callback(self._asked.remove)
         try:
             return self._seen(await asyncio.shield(running))
         except PandastackError as error:
@@ -225,11 +221,18 @@ class Interpreter:
             execution: Execution = self.session.run_code(code, timeout_seconds=self.timeout_seconds)
             return execution
 
+    async def _in_turn_here(self, code: str, caller: "_Caller") -> Execution:
+        """The same on an event loop. The server would run one that waits there for seconds when its caller is gone."""
+        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            caller.begun = True
+            execution: Execution = await self.session.run_code(code, timeout_seconds=self.timeout_seconds)
+            return execution
+
     async def _stop(self, running: "asyncio.Future[Execution]", caller: "_Caller") -> None:
-        """Stops a cell that nobody waits for, and no other: the server runs them in the order in which they were asked for."""
-        if running.cancelled() or (self._asked[:1] == [running] if self.is_async else caller.begun):
+        """Stops a cell that nobody waits for, and no other."""
+        if caller.begun:
             await self._interrupt()
-        running.cancel()  # one that waits is not run when its caller is gone; a thread can't be cancelled
+        running.cancel()  # a thread can't be cancelled, and sees that its caller has left
 
     async def _interrupt(self) -> None:
         try:
