@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,8 +16,10 @@ import (
 	"github.com/pandastack/pandastack/internal/driver"
 )
 
-// controlTime is how long the sentry may take to answer.
-const controlTime = 10 * time.Second
+const (
+	controlTime   = 10 * time.Second // that the sentry may take to answer
+	controlAnswer = 1 << 20          // bytes of its answer: who has broken it may say anything
+)
 
 // refusal is what a sentry says that did not do what it was asked for.
 type refusal string
@@ -69,7 +72,7 @@ func (d *Driver) controlFiles(ctx context.Context, limit time.Duration, id, meth
 		Err     string `json:"err"`
 		Result  any    `json:"result"`
 	}{Result: result}
-	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(conn, controlAnswer)).Decode(&answer); err != nil {
 		return fmt.Errorf("hear the sentry: %w", errors.Join(context.Cause(ctx), err))
 	}
 	if !answer.Success {
@@ -196,7 +199,7 @@ func (d *Driver) waitInit(id string) <-chan int {
 			Err     string `json:"err"`
 			Result  uint32 `json:"result"`
 		}
-		if err := json.NewDecoder(conn).Decode(&answer); err != nil || !answer.Success {
+		if err := json.NewDecoder(io.LimitReader(conn, controlAnswer)).Decode(&answer); err != nil || !answer.Success {
 			if err == nil {
 				d.log.Warn("runsc does not tell how a sandbox ends", "sandbox", id, "error", answer.Err)
 			}
