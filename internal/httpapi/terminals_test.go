@@ -104,13 +104,14 @@ func TestShellOverAWebSocket(t *testing.T) {
 	path, id := l.sandbox()
 	s := l.screen(path + "/exec/pty?rows=30&cols=100&cmd=tty%3Bresized%3Btype%3Bexit+7")
 	s.see("30x100\n")
+	// Nobody notices, since nothing is on its way in: what may or may not have been typed is told.
+	l.host.Guest(id).BreakLink()
 	s.write(websocket.MessageText, `{"resize":{"rows":5,"cols":6}}`)
 	s.see("5x6\n")
 	s.write(websocket.MessageBinary, "a\xff")
 	s.see("a\xff")
 	s.write(websocket.MessageText, `{"stdin":"b"}`)
 	s.see("b")
-	l.host.Guest(id).BreakLink() // which nobody notices
 	for text, field := range map[string]string{`nonsense`: "", `{"resize":{"rows":-1}}`: "rows", `{"stdin":5}`: "stdin"} {
 		s.write(websocket.MessageText, text)
 		if _, said := s.hear(); said.Code != "invalid" || said.Field != field {
