@@ -10,7 +10,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv ts template demo docs soak lives test test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
+.PHONY: build deb deps venv ts template demo docs soak lives ready test test-rest test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -108,9 +108,19 @@ template: build deps
 demo: build template venv
 	@bash scripts/demo
 
-## test: everything. Two stages run side by side, because they wait more than they compute: the longest in one lane, the rest in the other
+# Environments of the tests' own.
+KERNEL_SITE := $(CURDIR)/.cache/kernel-site
+FRAMEWORKS  := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
+
+## test: everything. What waits runs beside what computes: downloads beside the Go part, then the live tests beside the rest
+REST       := test-kernel test-sdk test-ts test-examples test-frameworks
 test: build template venv
-	@$(MAKE) --no-print-directory -j2 test-live test-go test-kernel test-sdk test-ts test-examples test-frameworks
+	@$(MAKE) --no-print-directory -j2 test-go ready
+	@$(MAKE) --no-print-directory -j2 test-live test-rest
+# All of it, also when one fails.
+test-rest:
+	@failed=0; for stage in $(REST); do $(MAKE) --no-print-directory $$stage || failed=1; done; exit $$failed
+ready: ts $(DOCS_VENV)/.done $(TS)/runtimes/node_modules/.done $(KERNEL_SITE)/.done $(FRAMEWORKS:%=%/.done)
 
 # Each line of a stage says whose it is.
 SAID = 2>&1 | sed -u 's/^/$(@:test-%=%): /'
@@ -126,7 +136,6 @@ test-live: docs
 test-live test-examples: $(TS)/runtimes/node_modules/.done
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.
-KERNEL_SITE := $(CURDIR)/.cache/kernel-site
 $(KERNEL_SITE)/.done: test/requirements.txt | venv
 	$(VENV)/bin/pip install -q --target $(KERNEL_SITE) --upgrade $$(grep '^pytest==' $<)
 	@touch $@
@@ -146,7 +155,6 @@ test-examples:
 	$(PYTEST) examples $(SAID)
 
 # The frameworks that there are adapters for. Their wishes go together neither with ours nor with each other's, so there are two environments.
-FRAMEWORKS := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
 $(CURDIR)/.cache/frameworks/%/.done: test/frameworks/%.txt sdk/python/pyproject.toml | deps
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install -q -r $< -e sdk/python
