@@ -157,8 +157,8 @@ class Link:
             self.last = stream
 
     def before_spawn(self) -> None:
-        """A child process is about to write by itself: what was sent must not come after it."""
-        if self.last != _FRAME or self._sync is None:
+        """A child process is about to write by itself, to either stream: what was sent or written must not come after it."""
+        if self.last == _NOTHING or self._sync is None:
             return
         with shield(), self._lock:
             self._catch_up()

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from .interrupts import shield
 from .link import Link
 
 _write = os.write  # before `spawning` wraps it
@@ -46,22 +47,19 @@ class Pipe(io.RawIOBase):
         return len(data)
 
     def flush(self) -> None:
-        """Write what is held back. What an interrupt keeps from being written stays."""
+        """Write what is held back, whole: an interrupt raises after it, so that nothing is lost or written twice."""
         if not self._held:
             return
-        if self._link.last != self._fd:
-            self._link.turn_to(self._fd)
-        held, self._held = self._held, bytearray()
-        rest = memoryview(held)
-        try:
+        with shield():
+            if self._link.last != self._fd:
+                self._link.turn_to(self._fd)
+            held, self._held = self._held, bytearray()
+            rest = memoryview(held)
             while rest:
                 try:
                     rest = rest[_write(self._fd, rest[: 1 << 20]) :]
                 except BlockingIOError:  # somebody made the shared pipe non-blocking, asyncio does
                     os.set_blocking(self._fd, True)
-        except KeyboardInterrupt:
-            self._held = bytearray(rest) + self._held
-            raise
 
     def _may_go(self) -> bool:
         now = time.monotonic()

@@ -68,6 +68,23 @@ def test_an_exception_that_is_long_in_saying_what_it_is_can_be_interrupted(conte
     assert context.run("type(slow).__name__").text == "'Slow'"
 
 
+def test_what_was_just_written_is_not_written_again(context):
+    ran = context.run(
+        "import os, signal\n"
+        "from pandastack_kernel import streams\n"
+        "write = streams._write\n"
+        "def interrupted(fd, data):\n"
+        "    streams._write = write\n"
+        "    written = write(fd, data)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return written\n"
+        "streams._write = interrupted\n"
+        "print('go')\n"
+        "while True: pass"
+    )
+    assert ran.end["error_name"] == "KeyboardInterrupt" and ran.stdout == "go\n"
+
+
 def test_between_cells_it_is_ignored(context):
     for _ in range(5):
         os.killpg(context.pid, signal.SIGINT)
