@@ -143,7 +143,7 @@ func (m *Manager) saveTo(ctx context.Context, b *box, dir string, how driver.Sav
 	}
 	bytes, err := m.expected(ctx, b)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	give, err := m.takeDisk(bytes)
 	if err != nil {

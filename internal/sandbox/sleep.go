@@ -74,7 +74,7 @@ func (m *Manager) putToSleep(ctx context.Context, b *box, why string) error {
 	}
 	if have && row.State == store.Paused {
 		if b.inst != nil {
-			err = b.inst.Stop(ctx)
+			err = stopped(ctx, b.inst.Stop(ctx))
 		}
 	} else {
 		err = m.saveTo(ctx, b, m.sleepImage(row), driver.Save{Stop: true})

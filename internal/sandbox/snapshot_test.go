@@ -733,10 +733,13 @@ func TestKilledWhileSomethingIsDone(t *testing.T) {
 	ctx := context.Background()
 	for name, do := range map[string]func(r *rig, id string) error{
 		"hibernate": func(r *rig, id string) error { return r.Hibernate(ctx, "ann", id, api.CarryRequest{}) },
-		"pause":     func(r *rig, id string) error { return r.Pause(ctx, "ann", id) },
-		"snapshot":  func(r *rig, id string) error { _, err := r.Snapshot(ctx, "ann", id, api.SnapshotRequest{}); return err },
-		"fork":      func(r *rig, id string) error { _, err := r.Fork(ctx, "ann", id, api.ForkRequest{}); return err },
-		"wake":      func(r *rig, id string) error { return r.Wake(ctx, "ann", id) },
+		// In the middle of being asked how much that is.
+		"hibernate, stats": func(r *rig, id string) error { return r.Hibernate(ctx, "ann", id, api.CarryRequest{}) },
+		"snapshot, stats":  func(r *rig, id string) error { _, err := r.Snapshot(ctx, "ann", id, api.SnapshotRequest{}); return err },
+		"pause":            func(r *rig, id string) error { return r.Pause(ctx, "ann", id) },
+		"snapshot":         func(r *rig, id string) error { _, err := r.Snapshot(ctx, "ann", id, api.SnapshotRequest{}); return err },
+		"fork":             func(r *rig, id string) error { _, err := r.Fork(ctx, "ann", id, api.ForkRequest{}); return err },
+		"wake":             func(r *rig, id string) error { return r.Wake(ctx, "ann", id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
@@ -752,7 +755,11 @@ func TestKilledWhileSomethingIsDone(t *testing.T) {
 				<-ctx.Done()
 				return fmt.Errorf("runsc: %w", ctx.Err())
 			}
-			r.host.Break(fake.Faults{Prepare: untilStopped, Snapshot: untilStopped})
+			faults := fake.Faults{Prepare: untilStopped, Snapshot: untilStopped}
+			if strings.HasSuffix(name, "stats") {
+				faults.Stats = untilStopped
+			}
+			r.host.Break(faults)
 			said := make(chan error)
 			go func() { said <- do(r, info.ID) }()
 			<-begun

@@ -47,6 +47,7 @@ type Faults struct {
 	Prepare func(ctx context.Context, id string) error
 	Restore func(ctx context.Context, id string) error
 	Stop    func(id string) error
+	Stats   func(ctx context.Context, id string) error
 	// Snapshot fails one in its middle: the sandbox goes on.
 	Snapshot func(ctx context.Context, id string) error
 	// Guest, when set, runs instead of the fake guest until its context ends.
@@ -411,6 +412,11 @@ func (i *instance) Stop(ctx context.Context) error {
 }
 
 func (i *instance) Stats(ctx context.Context) (driver.Stats, error) {
+	if f := i.host.broken().Stats; f != nil {
+		if err := f(ctx, i.spec.ID); err != nil {
+			return driver.Stats{}, err
+		}
+	}
 	if i.ended() {
 		return driver.Stats{}, fault.New(api.CodeNotFound, "%s has ended", i.spec.ID)
 	}
