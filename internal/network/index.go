@@ -83,14 +83,16 @@ type place struct {
 // get gives what the package manager is set to. One that answered before and
 // does not now is believed to be set as it was.
 func (x *index) get(ctx context.Context, age time.Duration) (*located, error) {
-	x.mu.Lock()
-	found, fresh := x.found, x.found != nil && time.Since(x.asked) < age
-	x.mu.Unlock()
-	if fresh {
+	if found := x.known(age); found != nil {
 		return found, nil
 	}
 	// All that ask at once are answered at once, and each may leave.
-	answer := x.asking.DoChan("", func() (any, error) { return x.ask(context.WithoutCancel(ctx)) })
+	answer := x.asking.DoChan("", func() (any, error) {
+		if found := x.known(age); found != nil { // another answer came in between
+			return found, nil
+		}
+		return x.ask(context.WithoutCancel(ctx))
+	})
 	select {
 	case got := <-answer:
 		if got.Err != nil {
@@ -100,6 +102,16 @@ func (x *index) get(ctx context.Context, age time.Duration) (*located, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// known is what was said within so long, or nil.
+func (x *index) known(age time.Duration) *located {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if time.Since(x.asked) >= age {
+		return nil
+	}
+	return x.found
 }
 
 // ask asks the package manager.
