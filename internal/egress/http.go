@@ -218,6 +218,7 @@ func (h *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.allow(ask.rule)
 		}
 	}()
+	w.Header()["Content-Type"] = nil // none is guessed for an answer that has none
 	proxy.ServeHTTP(w, r)
 	whole = true
 }
