@@ -58,9 +58,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
-            for n in range(3):
-                self.wfile.write(b"data: %d\n\n" % n)
-                open("/tmp/go-on").readline()  # a FIFO: the next comes when somebody says so
+            with open("/tmp/go-on", "r+b", buffering=0) as go_on:  # a FIFO, both of whose ends stay open: nobody's leaving is an end
+                for n in range(3):
+                    self.wfile.write(b"data: %d\n\n" % n)
+                    go_on.readline()  # the next comes when somebody says so
         elif path == "/sum":
             digest, size = hashlib.sha256(), 0
             for piece in self.body():
