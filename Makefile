@@ -109,6 +109,10 @@ demo: build template venv
 	@bash scripts/demo
 
 # Environments of the tests' own.
+MCP_HOSTS   := $(CURDIR)/test/mcp_hosts/node_modules
+$(MCP_HOSTS)/.done: test/mcp_hosts/package.json test/mcp_hosts/package-lock.json $(NODE)/.done
+	cd $(@D)/.. && npm ci --silent
+	@touch $@
 KERNEL_SITE := $(CURDIR)/.cache/kernel-site
 FRAMEWORKS  := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
 
@@ -120,7 +124,7 @@ test: build template venv
 # All of it, also when one fails.
 test-rest:
 	@failed=0; for stage in $(REST); do $(MAKE) --no-print-directory $$stage || failed=1; done; exit $$failed
-ready: ts $(DOCS_VENV)/.done $(TS)/runtimes/node_modules/.done $(KERNEL_SITE)/.done $(FRAMEWORKS:%=%/.done)
+ready: ts $(DOCS_VENV)/.done $(TS)/runtimes/node_modules/.done $(MCP_HOSTS)/.done $(KERNEL_SITE)/.done $(FRAMEWORKS:%=%/.done)
 
 # Each line of a stage says whose it is.
 SAID = 2>&1 | sed -u 's/^/$(@:test-%=%): /'
@@ -132,7 +136,7 @@ test-go: build $(NODE)/.done
 
 test-kernel test-sdk test-live test-examples: build venv
 test-live test-examples: ts
-test-live: docs
+test-live: docs $(MCP_HOSTS)/.done
 test-live test-examples: $(TS)/runtimes/node_modules/.done
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.
@@ -182,4 +186,4 @@ bench: build template venv
 	$(PY) bench/run.py
 
 clean:
-	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel $(TS)/dist $(TS)/node_modules $(TS)/runtimes/node_modules
+	rm -rf $(BIN) $(VENV) internal/daemon/programs/*/guest internal/daemon/programs/*/kernel $(TS)/dist $(TS)/node_modules $(TS)/runtimes/node_modules $(MCP_HOSTS)

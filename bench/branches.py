@@ -1,6 +1,6 @@
 """Times ten analyses of one CSV, done in four ways that take turns in one run, through the Python client.
 
-    python bench/branches.py [--quick] [--sandboxes N]
+    python bench/branches.py [--quick] [--mb N] [--runs N] [--sandboxes N] [--results DIR]
 
 Each way ends with ten tables and ten charts of the same rows: from the file again for each of them, which is the baseline;
 from one parse, one after the other; from one parse in ten forks of the context at once; and in forks of the sandbox,
@@ -148,21 +148,24 @@ class Bench:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="20 MB instead of 200, three runs instead of five")
+    parser.add_argument("--quick", action="store_true", help="the same as --mb 20 --runs 3")
+    parser.add_argument("--mb", type=int, metavar="N", help="size of the file; default: 200")
+    parser.add_argument("--runs", type=int, metavar="N", help="of each way; default: 5")
     parser.add_argument("--sandboxes", type=int, default=len(COLUMNS), choices=range(1, len(COLUMNS) + 1), metavar="N",
                         help="sandbox forks at a time, at most; default: as many as there is memory for, up to ten")
+    parser.add_argument("--results", type=Path, metavar="DIR", default=Path(__file__).parent / "results", help="where the JSON is written; default: bench/results")
     args = parser.parse_args()
     d = Daemon(pool_ready=1, pool_prepared=1).start()
     try:
-        bench = Bench(Client(d.url, d.key), 20 if args.quick else 200, args.sandboxes)
-        lines = bench.run(3 if args.quick else 5)
+        bench = Bench(Client(d.url, d.key), args.mb or (20 if args.quick else 200), args.sandboxes)
+        lines = bench.run(args.runs or (3 if args.quick else 5))
         bench.sandbox.kill()
     finally:
         d.stop()
         d.remove()
     print()
     print(show(lines))
-    print(f"\nwritten to {save(lines, Path(__file__).parent / 'results')}")
+    print(f"\nwritten to {save(lines, args.results)}")
 
 
 if __name__ == "__main__":

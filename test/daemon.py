@@ -87,8 +87,8 @@ class Daemon:
                 urllib.request.urlopen(f"{self.url}/{until}", timeout=5).read()
                 break
             except (urllib.error.URLError, OSError) as error:
-                if time.monotonic() > deadline:
-                    said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
+                said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
+                if "template_stale" in said or time.monotonic() > deadline:  # make template: nobody else will
                     self.stop()
                     raise RuntimeError(f"the daemon is not ready: {said}\n{self.tail(10)}") from None
                 time.sleep(0.05)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r" *(`{3,}|~{3,}) *([^`\s]*)[^`]*$")
 LIST = re.compile(r" *([-*+]|\d+[.)]) ")
 PLACE = re.compile(r"<!-- (end of )?\w+ -->\s*")  # around what a program writes into the page
-NOTE = re.compile(r"<!--\s*(?P<kind>setup|then|site|not run:|run by|section run by)\s(?P<words>.*?)-->\s*", re.DOTALL)
+NOTE = re.compile(r"<!--\s*(?P<kind>setup|then|site|run by|section run by)\s(?P<words>.*?)-->\s*", re.DOTALL)
 
 
 class PageError(Exception):
@@ -40,7 +40,6 @@ class Block:
     setup: str = ""  # run before it
     then: str = ""  # run after it
     output: str | None = None  # what it prints: the block of `text` directly after it
-    reason: str = ""  # why it is not run
     by: str = ""  # the test that runs it, as FILE::NAME
 
     @property
@@ -112,7 +111,7 @@ def blocks(page: Path) -> list[Block]:
             if not note and PLACE.fullmatch(part.text) or note and note["kind"] == "site":
                 continue
             if not note:
-                raise PageError(f"{name}:{part.line}: the comments of pages are `setup`, `then`, `site`, `not run:`, `run by` and `section run by`; see CONTRIBUTING.md")
+                raise PageError(f"{name}:{part.line}: the comments of pages are `setup`, `then`, `site`, `run by` and `section run by`; see CONTRIBUTING.md")
             kind, words = note["kind"], note["words"]
             if kind == "section run by":
                 sections.append((headings, words.strip()))
@@ -131,7 +130,7 @@ def blocks(page: Path) -> list[Block]:
             if language == "text" and last and last.output is None and not notes:
                 last.output = text
                 continue
-            last = Block(name, part.line + 1, language, text, notes.get("setup", ""), reason=notes.get("not run:", "").strip(), by=notes.get("run by", "").strip())
+            last = Block(name, part.line + 1, language, text, notes.get("setup", ""), by=notes.get("run by", "").strip())
             last.by = last.by or next((by for above, by in sections if headings[: len(above)] == above), "")
             notes = {}
             found.append(last)
