@@ -25,7 +25,7 @@ def environment() -> Iterator["dict[str, str]"]:
         return
     from daemon import Daemon
 
-    daemon = Daemon().start()
+    daemon = Daemon(pool_ready=1, pool_prepared=1).start()
     try:
         yield {k: v for k, v in daemon.env.items() if not k.startswith("OPENAI_")}
     finally:

@@ -15,9 +15,9 @@ import pandastack  # noqa: E402
 
 # The files that take longest, the longest first: begun last, one would be waited for alone.
 LONG = (
-    "test_api_fuzz.py", "test_agent.py", "test_package.py", "test_published_clients.py", "test_snapshots.py", "test_programme.py",
-    "test_tools.py", "test_cells_that_misbehave.py", "test_soak.py", "test_network_clients.py", "test_docs.py", "test_damage.py", "test_files.py",
-    "test_lives.py", "test_leftovers.py", "test_analyst.py",
+    "test_api_fuzz.py", "test_docs.py", "test_analyst.py", "test_agent.py", "test_snapshots.py", "test_programme.py", "test_package.py",
+    "test_tools.py", "test_damage.py", "test_cells_that_misbehave.py", "test_published_clients.py", "test_network_clients.py", "test_files.py",
+    "test_soak.py", "test_mcp.py", "test_codeact_bench.py", "test_leftovers.py", "test_lives.py",
 )
 
 
@@ -39,7 +39,7 @@ def daemon() -> Iterator[Daemon]:
 @pytest.fixture
 def own_daemon() -> Iterator[Daemon]:
     """A daemon that this test may kill."""
-    d = Daemon().start()
+    d = Daemon(pool_ready=1, pool_prepared=1).start()
     yield d
     # What is still running ends with a daemon that is asked to stop and then looks after its leftovers.
     if d.process.poll() is not None:

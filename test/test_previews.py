@@ -98,7 +98,7 @@ http.server.ThreadingHTTPServer((sys.argv[2], int(sys.argv[1])), Handler).serve_
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Daemon]:
-    d = Daemon(preview_domain="preview.example").start()
+    d = Daemon(pool_ready=1, pool_prepared=1, preview_domain="preview.example").start()
     yield d
     for sb in pandastack.Sandbox.list(api_url=d.url, api_key=d.key):
         sb.kill()

@@ -93,10 +93,10 @@ const (
 	mostRefused = 4 * guestapi.MaxCallsAtOnce
 )
 
-func (s *callServer) write(f guestapi.CallFrame) error {
+func (s *callServer) write(frames ...guestapi.CallFrame) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return guestapi.WriteCallFrame(s.up, f)
+	return guestapi.WriteCallFrames(s.up, frames...)
 }
 
 // hear takes a frame of the guest's. An error means that it is no agent of ours.

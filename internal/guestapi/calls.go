@@ -56,26 +56,37 @@ type CallFrame struct {
 	Data []byte
 }
 
-// WriteCallFrame writes a frame in one piece.
-func WriteCallFrame(w io.Writer, f CallFrame) error {
-	b := make([]byte, CallHeader, CallHeader+len(f.Data))
-	b[0] = f.Kind
-	binary.BigEndian.PutUint32(b[1:], f.Call)
-	binary.BigEndian.PutUint32(b[5:], uint32(len(f.Data)))
-	_, err := w.Write(append(b, f.Data...))
+// WriteCallFrames writes frames in one piece.
+func WriteCallFrames(w io.Writer, frames ...CallFrame) error {
+	size := 0
+	for _, f := range frames {
+		size += CallHeader + len(f.Data)
+	}
+	b := make([]byte, 0, size)
+	for _, f := range frames {
+		b = append(b, f.Kind)
+		b = binary.BigEndian.AppendUint32(b, f.Call)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(f.Data)))
+		b = append(b, f.Data...)
+	}
+	_, err := w.Write(b)
 	return err
 }
 
-// WriteCall writes a whole request or answer, in pieces.
-func WriteCall(write func(CallFrame) error, call uint32, data []byte) error {
-	for len(data) > 0 {
-		n := min(len(data), CallPiece)
-		if err := write(CallFrame{CallData, call, data[:n]}); err != nil {
+// WriteCall writes a whole request or answer, in pieces. The last of them goes
+// together with the end: whoever reads is woken once.
+func WriteCall(write func(...CallFrame) error, call uint32, data []byte) error {
+	for len(data) > CallPiece {
+		if err := write(CallFrame{CallData, call, data[:CallPiece]}); err != nil {
 			return err
 		}
-		data = data[n:]
+		data = data[CallPiece:]
 	}
-	return write(CallFrame{CallEnd, call, nil})
+	end := CallFrame{CallEnd, call, nil}
+	if len(data) == 0 {
+		return write(end)
+	}
+	return write(CallFrame{CallData, call, data}, end)
 }
 
 // ReadCallFrame reads a frame. At the end of the stream it gives io.EOF.

@@ -295,10 +295,10 @@ func (t *toolCall) say(answer []byte) {
 	_, _ = t.conn.Write(append(b, answer...)) // whoever is gone reads nothing
 }
 
-func (s *callStream) write(f guestapi.CallFrame) error {
+func (s *callStream) write(frames ...guestapi.CallFrame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return guestapi.WriteCallFrame(s.w, f)
+	return guestapi.WriteCallFrames(s.w, frames...)
 }
 
 func (s *callStream) flush() error {

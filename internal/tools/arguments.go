@@ -48,11 +48,16 @@ func checkArguments(t *Tool, raw json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, failed(KindInvalid, "the arguments are no JSON: %v", err)
 	}
-	known := parse(t.Parameters)
 	if len(t.Parameters) == 0 && len(args) > 0 {
 		return nil, failed(KindInvalid, "it takes no arguments")
 	}
-	for _, name := range known.Required {
+	var required []string
+	if t.schema != nil {
+		required = t.schema.Required
+	} else {
+		required = parse(t.Parameters).Required
+	}
+	for _, name := range required {
 		if _, there := args[name]; !there {
 			return nil, failed(KindInvalid, "the argument %s is missing", name).hint("%s%s", t.Name, t.stub.Signature)
 		}

@@ -65,7 +65,8 @@ type box struct {
 	checking sync.Mutex    // held while arguments are held against a schema: a sandbox has one core for that
 
 	mu      sync.Mutex
-	digest  string // of what the set is made from
+	from    *api.Tools // what the set was made from, or the same in other memory
+	digest  string     // of that
 	set     *set
 	calls   int
 	limit   *rate.Limiter
@@ -96,7 +97,7 @@ func (s *set) end() {
 
 const (
 	atOnce    = 128  // calls of one sandbox that are carried out; more wait
-	keepLines = 1000 // of the log of one sandbox
+	keepLines = 1000 // of the log of one sandbox, at least; twice as many at most
 	maxAnswer = guestapi.MaxCallAnswer - 4096
 )
 
@@ -339,13 +340,16 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 	if t == nil {
 		t = &api.Tools{}
 	}
+	if set := b.madeFrom(t); set != nil {
+		return b, set, nil
+	}
 	raw, err := json.Marshal(t)
 	if err != nil {
 		return b, nil, err
 	}
 	sum := sha256.Sum256(raw)
 	digest := hex.EncodeToString(sum[:])
-	if set := b.made(digest); set != nil {
+	if set := b.made(digest, t); set != nil {
 		return b, set, nil
 	}
 	select {
@@ -354,7 +358,7 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 	case <-ctx.Done():
 		return b, nil, context.Cause(ctx)
 	}
-	if set := b.made(digest); set != nil {
+	if set := b.made(digest, t); set != nil {
 		return b, set, nil
 	}
 	set, err := s.resolve(ctx, sb.Owner, sb.ID, t)
@@ -370,7 +374,7 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 	if b.set != nil {
 		b.set.end()
 	}
-	b.set, b.digest, b.limit = set, digest, nil
+	b.set, b.digest, b.from, b.limit = set, digest, t, nil
 	if r := t.Policy.Rate; r > 0 {
 		b.limit = rate.NewLimiter(rate.Limit(r), max(1, int(r)))
 	}
@@ -379,13 +383,26 @@ func (s *Service) tools(ctx context.Context, sb store.Sandbox) (*box, *set, erro
 
 func errEnded() error { return failed(KindUnavailable, "the sandbox has ended") }
 
-// made gives the set that was made of that, nil when it was made of something else.
-func (b *box) made(digest string) *set {
+// madeFrom gives the set that was made from these very tools, which nobody
+// changes where they are: most calls find it without looking into them.
+func (b *box) madeFrom(t *api.Tools) *set {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.from != t {
+		return nil
+	}
+	return b.set
+}
+
+// made gives the set that was made from what has this digest, nil when it was
+// made from something else.
+func (b *box) made(digest string, t *api.Tools) *set {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.digest != digest {
 		return nil
 	}
+	b.from = t
 	return b.set
 }
 
@@ -587,7 +604,7 @@ func seconds(n float64, def time.Duration) time.Duration {
 func (s *Service) note(id string, line api.ToolCall) {
 	if b := s.known(id); b != nil { // the sandbox has not ended meanwhile
 		b.mu.Lock()
-		if b.lines = append(b.lines, line); len(b.lines) > keepLines {
+		if b.lines = append(b.lines, line); len(b.lines) == 2*keepLines { // not for each: that copied all of them
 			b.lines = slices.Clone(b.lines[len(b.lines)-keepLines:])
 		}
 		b.mu.Unlock()
@@ -614,7 +631,7 @@ func (s *Service) Calls(id string, n int) []api.ToolCall {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]api.ToolCall{}, b.lines[max(0, len(b.lines)-n):]...)
+	return append([]api.ToolCall{}, b.lines[max(0, len(b.lines)-min(n, keepLines)):]...)
 }
 
 func newID(kind string) string {

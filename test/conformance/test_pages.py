@@ -29,7 +29,7 @@ with socket.create_server(("127.0.0.1", 7777)) as server:
 @pytest.fixture(scope="module")
 def world() -> Iterator[tuple[Daemon, Page]]:
     page = Page()
-    daemon = Daemon(allowed_origins=page.origin).start()
+    daemon = Daemon(pool_ready=1, pool_prepared=1, allowed_origins=page.origin).start()
     yield daemon, page
     status, log = daemon.stop(), daemon.log.read_text()
     daemon.remove()

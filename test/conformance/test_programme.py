@@ -151,7 +151,7 @@ def routes(daemon: Daemon) -> set[str]:
 @pytest.fixture(scope="module")
 def world() -> Iterator[tuple[Daemon, Page]]:
     page = Page()
-    daemon = Daemon(allowed_origins=page.origin).start()
+    daemon = Daemon(pool_ready=1, pool_prepared=1, allowed_origins=page.origin).start()
     yield daemon, page
     code, tail = daemon.stop(), daemon.tail()
     daemon.remove()
