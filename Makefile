@@ -111,7 +111,7 @@ demo: build template venv
 # Environments of the tests' own.
 MCP_HOSTS   := $(CURDIR)/test/mcp_hosts/node_modules
 $(MCP_HOSTS)/.done: test/mcp_hosts/package.json test/mcp_hosts/package-lock.json $(NODE)/.done
-	cd $(@D)/.. && npm ci --silent
+	cd test/mcp_hosts && npm ci --silent
 	@touch $@
 KERNEL_SITE := $(CURDIR)/.cache/kernel-site
 FRAMEWORKS  := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
