@@ -10,7 +10,7 @@ PY         := $(VENV)/bin/python
 DATA       := $(or $(PANDASTACK_DATA_DIR),/var/lib/pandastack)
 TEMPLATE   ?= code-interpreter
 
-.PHONY: build deb deps venv ts template demo docs soak lives ready test test-rest test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
+.PHONY: build deb deps venv ts template demo docs soak lives ready test test-slow test-rest test-go test-kernel test-sdk test-ts test-live test-examples test-frameworks fuzz bench clean
 
 # What `make build` makes: the guest programs first, because pandastack has them inside.
 HOSTARCH   := $(shell go env GOHOSTARCH)
@@ -116,7 +116,7 @@ $(MCP_HOSTS)/.done: test/mcp_hosts/package.json test/mcp_hosts/package-lock.json
 KERNEL_SITE := $(CURDIR)/.cache/kernel-site
 FRAMEWORKS  := $(CURDIR)/.cache/frameworks/openai-3 $(CURDIR)/.cache/frameworks/openai-2
 
-## test: everything. What waits runs beside what computes: downloads beside the Go part, then the live tests beside the rest
+## test: every part. What waits runs beside what computes: downloads beside the Go part, then the live tests beside the rest
 REST       := test-kernel test-sdk test-ts test-examples test-frameworks
 test: build template venv
 	@$(MAKE) --no-print-directory -j2 test-go ready
@@ -124,7 +124,7 @@ test: build template venv
 # All of it, also when one fails.
 test-rest:
 	@failed=0; for stage in $(REST); do $(MAKE) --no-print-directory $$stage || failed=1; done; exit $$failed
-ready: ts $(DOCS_VENV)/.done $(TS)/runtimes/node_modules/.done $(MCP_HOSTS)/.done $(KERNEL_SITE)/.done $(FRAMEWORKS:%=%/.done)
+ready: ts $(DOCS_VENV)/.done $(TS)/runtimes/node_modules/.done $(KERNEL_SITE)/.done $(FRAMEWORKS:%=%/.done)
 
 # Each line of a stage says whose it is.
 SAID = 2>&1 | sed -u 's/^/$(@:test-%=%): /'
@@ -136,7 +136,7 @@ test-go: build $(NODE)/.done
 
 test-kernel test-sdk test-live test-examples: build venv
 test-live test-examples: ts
-test-live: docs $(MCP_HOSTS)/.done
+test-live: docs
 test-live test-examples: $(TS)/runtimes/node_modules/.done
 
 # The interpreter side, inside a sandbox over the template's own root filesystem.
@@ -154,7 +154,11 @@ test-ts: ts $(TS)/runtimes/node_modules/.done
 	cd $(TS) && { npm run --silent check && for node in node runtimes/node_modules/node-*/bin/node; do $$node --test test/*.test.mjs || exit 1; done; } $(SAID)
 test-live:
 	@bash scripts/deps test $(SAID)
-	$(PYTEST) test $(SAID)
+	$(PYTEST) -m 'not slow' test $(SAID)
+## test-slow: what takes long: parts at full size, such as a gigabyte or ten thousand calls, packages on machines of their own, made-up requests
+test-slow: build template venv ts $(MCP_HOSTS)/.done
+	@bash scripts/deps test $(SAID)
+	$(PYTEST) -n 3 -m slow test $(SAID)
 test-examples:
 	$(PYTEST) examples $(SAID)
 

@@ -180,6 +180,7 @@ def test_it_is_right_on_files_with_traps(daemon, tmp_path, name):
     same(before, outputs(run_again(tmp_path, "out.ipynb")))
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_piece_by_piece(daemon, tmp_path):
     name = tmp_path / "readings.csv"
     truth = odd.readings(name, LARGE_MB)

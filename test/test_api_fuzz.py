@@ -19,6 +19,7 @@ import pytest
 from daemon import ROOT, Daemon
 from pandastack import Sandbox
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent / "fuzz"
 ENVIRONMENT = ROOT / ".cache" / "fuzz"
 SECONDS = int(os.environ.get("PANDASTACK_FUZZ_SECONDS", "0"))  # 0: each route once

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from daemon import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts" / "docs"))
@@ -16,6 +17,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "docs"))
 from pages import blocks  # noqa: E402
 
 
+@pytest.mark.slow
 def test_all_ways_end_with_the_same(tmp_path: Path) -> None:
     line, _, words = next(block.text for block in blocks(ROOT / "README.md") if block.by.endswith("::" + test_all_ways_end_with_the_same.__name__)).partition("#")
     assert re.match(r".* (\d+) MB", words)

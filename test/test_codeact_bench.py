@@ -123,6 +123,7 @@ def test_the_tables() -> None:
 STAND_IN = Path(__file__).parent / "m3tooleval"
 
 
+@pytest.mark.slow
 def test_the_published_benchmark_is_played(capsys: pytest.CaptureFixture[str]) -> None:
     """By a stand-in with its interface: perfect play is derived of it, and both its scores and corrected ones are given."""
     assert m3.main(STAND_IN, None, None, "") == 0

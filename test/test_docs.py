@@ -241,6 +241,7 @@ def test_a_server_that_a_reader_starts(page: str, found: dict[str, list[Block]],
 INSTALLS = "test/test_docs.py::test_what_is_installed_as_a_page_says"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["sdk/python/README.md", "sdk/typescript/README.md"])
 def test_what_is_installed_as_a_page_says(page: str, found: dict[str, list[Block]], tmp_path: Path) -> None:
     (tmp_path / "bin").symlink_to(BIN.parent)

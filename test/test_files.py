@@ -264,6 +264,7 @@ def test_a_folder_that_the_disk_has_no_room_for(daemon: Daemon, tmp_path: Path) 
         assert sb.exec("ls -A /workspace/big | grep -c part").stdout == "0\n", "nothing half is left"
 
 
+@pytest.mark.slow
 def test_a_gigabyte_through_cp_both_ways(daemon: Daemon, tmp_path: Path) -> None:
     """As a folder, with the command line; the daemon holds none of it."""
     tree = tmp_path / "tree"

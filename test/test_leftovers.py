@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from daemon import Daemon
 from hostview import view
 from pandastack import Sandbox
 
 
+@pytest.mark.slow
 def test_a_hundred_lives_leave_nothing() -> None:
     # No pools, so that what is there afterwards was left behind.
     d = Daemon(pool_ready=0, pool_prepared=0).start()

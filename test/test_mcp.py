@@ -244,6 +244,7 @@ def test_a_connection_that_breaks_loses_nothing(daemon: Daemon, proxy: Proxy) ->
     eventually("sandboxes of a session that has ended are there", lambda: not made_by_mcp(daemon))
 
 
+@pytest.mark.slow
 def test_programs_of_others_take_the_lines_of_the_page(daemon: Daemon, tmp_path: Path) -> None:
     env = {name: daemon.env[name] for name in ("HOME", "XDG_CONFIG_HOME", "PANDASTACK_API_URL", "PANDASTACK_API_KEY")}
     env |= {"PATH": f"{ROOT}/test/mcp_hosts/node_modules/.bin:{BIN.parent}:{os.environ['PATH']}", "GEMINI_CLI_TRUST_WORKSPACE": "true"}

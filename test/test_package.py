@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "docs"))
 
 from pages import blocks  # noqa: E402
 
+pytestmark = pytest.mark.slow
 FIRST, SECOND = "1.0.0", "1.0.1"
 DATA = "var/lib/pandastack"
 

@@ -287,6 +287,7 @@ def test_what_is_drawn_while_copies_are_made_is_never_drawn_twice(host: Daemon) 
                 copy.kill()
 
 
+@pytest.mark.slow
 def test_the_twentieth_of_a_lineage_is_as_small_as_the_first(host: Daemon) -> None:
     """Snapshots of copies of snapshots that grow, or take along what they were made from."""
     client = pandastack.Client(host.url, host.key)

@@ -186,7 +186,7 @@ def test_asynchronous_functions_run_in_the_callers_loop(daemon: Daemon) -> None:
     asyncio.run(both())
 
 
-def test_a_hundred_at_once_and_ten_thousand_in_one_cell(daemon: Daemon) -> None:
+def test_a_hundred_at_once(daemon: Daemon) -> None:
     here: list[int] = []
 
     async def meet(n: int) -> int:
@@ -209,7 +209,15 @@ with ThreadPoolExecutor(20) as pool:
     print(sum(pool.map(lambda n: add(a=n, b=1), range(100))))
 """, timeout_seconds=120)
         assert out == "True\n5050"
-        out = run(sb, "n = 0\nfor _ in range(10_000): n = add(a=n, b=1)\nprint(n)", timeout_seconds=1500)
+
+
+@pytest.mark.slow
+def test_ten_thousand_in_one_cell(daemon: Daemon) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with make(daemon, [add]) as sb:
+        out = run(sb, "from tools import add\nn = 0\nfor _ in range(10_000): n = add(a=n, b=1)\nprint(n)", timeout_seconds=1500)
         assert out == "10000"
 
 

@@ -110,6 +110,7 @@ def test_what_cannot_be_watched(sb: Sandbox) -> None:
         assert caught.value.field == "path"
 
 
+@pytest.mark.slow
 def test_ten_thousand_folders_and_no_more(sb: Sandbox) -> None:
     sb.exec("rm -rf /many && mkdir /many && cd /many && seq 10000 | xargs mkdir", check=True, timeout_seconds=120)
     with pytest.raises(BadRequestError, match="10000 folders"):
