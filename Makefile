@@ -129,9 +129,11 @@ ready: ts $(DOCS_VENV)/.done $(TS)/runtimes/node_modules/.done $(KERNEL_SITE)/.d
 # Each line of a stage says whose it is.
 SAID = 2>&1 | sed -u 's/^/$(@:test-%=%): /'
 
+# With the flags of what is built, so that nothing is compiled twice.
+test-go: export GOFLAGS = $(shell go env GOFLAGS) -trimpath
+test-go: export CGO_ENABLED := 0
 test-go: build $(NODE)/.done
 	go vet ./... $(SAID)
-	CGO_ENABLED=0 GOARCH=$(if $(filter amd64,$(HOSTARCH)),arm64,amd64) go build ./... $(SAID)
 	go test -timeout 10m ./... $(SAID)
 
 test-kernel test-sdk test-live test-examples: build venv
@@ -155,8 +157,9 @@ test-ts: ts $(TS)/runtimes/node_modules/.done
 test-live:
 	@bash scripts/deps test $(SAID)
 	$(PYTEST) -m 'not slow' test $(SAID)
-## test-slow: what takes long: parts at full size, such as a gigabyte or ten thousand calls, packages on machines of their own, made-up requests
+## test-slow: what takes long: parts at full size, such as a gigabyte or ten thousand calls, packages on machines of their own, made-up requests, the other processor
 test-slow: build template venv ts $(MCP_HOSTS)/.done
+	CGO_ENABLED=0 GOARCH=$(if $(filter amd64,$(HOSTARCH)),arm64,amd64) go build ./... $(SAID)
 	@bash scripts/deps test $(SAID)
 	$(PYTEST) -n 3 -m slow test $(SAID)
 test-examples:
