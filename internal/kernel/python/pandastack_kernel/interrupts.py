@@ -1,7 +1,8 @@
 """SIGINT: raises in the user's code, waits while a frame is being sent, and is ignored between cells.
 
 Python ignores what is raised in a ``__del__`` or in the callback of a weak reference, wherever in the user's code that
-happens to run. An interrupt is not lost to that: it is raised again after it.
+happens to run. An interrupt is not lost to that: it is sent again. So is one that arrives in lines of ours that are run
+whole, after they have looked whether one was kept back.
 
 The state is the module's, as the signal is the process's. Only the main thread runs signal handlers.
 """
@@ -11,9 +12,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from _thread import get_ident
+from _thread import get_ident, start_new_thread
 from collections.abc import Callable
-from threading import Thread, current_thread, main_thread
+from threading import main_thread
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ _armed = False  # a cell runs
 _depth = 0  # of shields
 _pending = False  # an interrupt was kept back
 _ignored = False  # an interrupt was raised where Python ignores it
-_sender: Thread | None = None  # sends such again until the cell ends
+_sender: object | None = None  # the thread that sends such again
 
 
 def install() -> None:
@@ -91,14 +92,16 @@ def _arrived(signum: int, frame: FrameType | None) -> None:
         return
     if not may_raise(frame):
         _pending = True
+        if not _depth:  # else it is raised at the end of the shield
+            _send_later()
         return
-    _ignored = False
+    _pending = _ignored = False
     raise KeyboardInterrupt
 
 
 def _unraisable(args: Any) -> None:
     """Python's hook for what it ignores. An interrupt of ours is sent again; what rings again by itself is passed over."""
-    global _ignored, _sender
+    global _ignored
     at = args.exc_traceback
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -107,16 +110,27 @@ def _unraisable(args: Any) -> None:
         sys.__unraisablehook__(args)
     elif raiser:
         _ignored = True
-        if _sender is None:  # one, however often: it may be ignored a thousand times before it is not
-            _sender = Thread(target=_send_again, daemon=True)
-            _sender.start()
+        _send_later()
 
 
-def _send_again() -> None:
+def _send_later() -> None:
+    global _sender
+    if _sender is None:  # one, however often: it may be ignored a thousand times before it is not
+        _sender = mine = object()
+        start_new_thread(_send_again, (mine,))  # not threading's, whose locks the signal may have come among
+
+
+def _send_again(mine: object) -> None:
     """Until it is raised: the hook may still be running, and so may who else must be run whole."""
-    while _sender is current_thread():
+    global _sender
+    while _sender is mine:
         time.sleep(0.001)
-        if _ignored:
+        if not (_ignored or _pending):
+            _sender = None
+            if not (_ignored or _pending):
+                return
+            _sender = mine  # one came meanwhile
+        if not _depth:
             signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
 
@@ -141,7 +155,7 @@ def raising(function: F, *, again: bool) -> F:
 _whole: set[CodeType] = set()
 _exposing: set[CodeType] = set()
 _raisers: dict[CodeType, bool] = {}
-for _function in (during, shield.__enter__, shield.__exit__, raise_pending, may_raise, _arrived, _unraisable):
+for _function in (during, shield.__enter__, shield.__exit__, raise_pending, may_raise, _arrived, _unraisable, _send_later):
     whole(_function)
 for _function in (raise_pending, _arrived):
     raising(_function, again=True)

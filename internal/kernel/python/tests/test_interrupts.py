@@ -41,6 +41,22 @@ def test_stops_and_keeps_state(context, code):
     assert context.run("print('out')\n1").transcript == "stdout:out result:1"
 
 
+def test_one_that_comes_after_the_last_look_is_not_lost(context):
+    context.run("import os, time\ndef threads(): return len(os.listdir('/proc/self/task'))\nbefore = threads()")
+    ran = context.run(
+        "import signal\n"
+        "from pandastack_kernel import interrupts\n"
+        "@interrupts.whole\n"
+        "def ours():\n"
+        "    interrupts.raise_pending()\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return 'whole'\n"
+        "if said := ours(): time.sleep(1000)"  # one statement: before the next it is looked again
+    )
+    assert ran.end["error_name"] == "KeyboardInterrupt", ran.end
+    assert context.run("end = time.monotonic() + 10\nwhile threads() > before and time.monotonic() < end: time.sleep(0.01)\nsaid, threads() == before").text == "('whole', True)"
+
+
 def test_shows_where_it_was(context):
     ran = context.run_interrupted("def loop():\n    print('go', flush=True)\n    while True:\n        pass\nloop()", "go")
     assert "in loop" in ran.end["traceback"] and ran.end["traceback"].endswith("KeyboardInterrupt")
