@@ -128,7 +128,8 @@ def test_attach_full_screen_resize_detach_and_attach_again(sandbox: Sandbox, tmu
     tmux.see("typed: abc")
     tmux.keys("q")
     tmux.see("said at the first visit"), "what was on the screen before the program"
-    tmux.type("clear; echo $MARK $(stty size) $TERM")
+    # To be drawn again it had another size for a moment, which may last longer than our typing.
+    tmux.type("clear; until [ \"$(stty size)\" = '25 90' ]; do sleep 0.1; done; echo $MARK $(stty size) $TERM")
     tmux.see("^kept 25 90 xterm-256color|^kept 25 90 (tmux|screen)-256color")
     # Its own end, and its exit code.
     tmux.type("exit 7")
