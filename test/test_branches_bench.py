@@ -19,8 +19,7 @@ from pages import blocks  # noqa: E402
 
 @pytest.mark.slow
 def test_all_ways_end_with_the_same(tmp_path: Path) -> None:
-    line, _, words = next(block.text for block in blocks(ROOT / "README.md") if block.by.endswith("::" + test_all_ways_end_with_the_same.__name__)).partition("#")
-    assert re.match(r".* (\d+) MB", words)
+    line = next(block.text for block in blocks(ROOT / "README.md") if block.by.endswith("::" + test_all_ways_end_with_the_same.__name__)).partition("#")[0]
     # Less of it than a reader does. The program itself holds each way's tables against the file.
     less = f"{line.strip()} --mb 2 --runs 1 --sandboxes 5 --results {tmp_path}"
     done = subprocess.run(["bash", "-euc", less], cwd=ROOT, env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},

@@ -117,12 +117,15 @@ def _send_later() -> None:
     global _sender
     if _sender is None:  # one, however often: it may be ignored a thousand times before it is not
         _sender = mine = object()
-        start_new_thread(_send_again, (mine,))  # not threading's, whose locks the signal may have come among
+        try:
+            start_new_thread(_send_again, (mine,))  # not threading's, whose locks the signal may have come among
+        except RuntimeError:  # the sandbox has no room for a thread: the next look finds it
+            _sender = None
 
 
 def _send_again(mine: object) -> None:
     """Until it is raised: the hook may still be running, and so may who else must be run whole."""
-    global _sender
+    global _sender, _pending, _ignored
     while _sender is mine:
         time.sleep(0.001)
         if not (_ignored or _pending):
@@ -131,7 +134,10 @@ def _send_again(mine: object) -> None:
                 return
             _sender = mine  # one came meanwhile
         if not _depth:
+            theirs = signal.getsignal(signal.SIGINT) is not _arrived
             signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+            if theirs:  # a handler of the user's has it now, and nobody else will
+                _pending = _ignored = False
 
 
 def whole(function: F) -> F:

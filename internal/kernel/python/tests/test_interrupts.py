@@ -57,6 +57,31 @@ def test_one_that_comes_after_the_last_look_is_not_lost(context):
     assert context.run("end = time.monotonic() + 10\nwhile threads() > before and time.monotonic() < end: time.sleep(0.01)\nsaid, threads() == before").text == "('whole', True)"
 
 
+KEPT_BACK = """
+import os, signal, time
+from pandastack_kernel import interrupts
+got = []
+@interrupts.whole
+def ours(then):
+    interrupts.raise_pending()
+    os.kill(os.getpid(), signal.SIGINT)
+    then()
+"""
+
+
+def test_one_that_is_sent_again_reaches_a_handler_of_the_users_once(context):
+    context.run(KEPT_BACK)
+    ran = context.run("if True: ours(lambda: signal.signal(signal.SIGINT, lambda *_: got.append(1))); time.sleep(0.5)\nlen(got)")
+    assert ran.transcript == "result:1", ran.end
+
+
+def test_without_room_for_a_thread_the_next_look_finds_it(context):
+    context.run(KEPT_BACK + "def full(*_): raise RuntimeError(\"can't start new thread\")\nstart, interrupts.start_new_thread = interrupts.start_new_thread, full")
+    ran = context.run("if True: ours(lambda: got.append('whole'))\ntime.sleep(1000)")
+    assert ran.end["error_name"] == "KeyboardInterrupt", ran.end
+    assert context.run("interrupts.start_new_thread = start; got").text == "['whole']"
+
+
 def test_shows_where_it_was(context):
     ran = context.run_interrupted("def loop():\n    print('go', flush=True)\n    while True:\n        pass\nloop()", "go")
     assert "in loop" in ran.end["traceback"] and ran.end["traceback"].endswith("KeyboardInterrupt")
