@@ -85,6 +85,7 @@ def test_a_child_process_that_eats_all_memory_is_the_one_that_dies(sandbox: Sand
     assert sandbox.create_code_context().run_code("1+1").text == "2"
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_stays_in_its_sandbox(sandbox: Sandbox, shared_sandbox: Sandbox) -> None:
     out = sandbox.exec(["/bin/dash", "-c", "i=0; while [ $i -lt 20000 ]; do sleep 60 & i=$((i+1)); done"], timeout_seconds=60)
     assert "Cannot fork" in out.stderr, "root inside can't lift the limit"
@@ -92,6 +93,7 @@ def test_a_fork_bomb_stays_in_its_sandbox(sandbox: Sandbox, shared_sandbox: Sand
     assert shared_sandbox.run_code("1+1").text == "2"
 
 
+@pytest.mark.slow
 def test_a_bomb_of_forked_interpreters_ends_with_its_cell(sandbox: Sandbox, shared_sandbox: Sandbox) -> None:
     other = sandbox.create_code_context()
     other.run_code("kept = 1")

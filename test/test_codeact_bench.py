@@ -22,6 +22,7 @@ from codeact.counting import Message, Reply, Request, Tokens, parts  # noqa: E40
 from codeact.player import Player  # noqa: E402
 from codeact.tasks import FAMILIES  # noqa: E402
 
+pytestmark = pytest.mark.slow
 TASKS = [(family, task) for family in FAMILIES for task in family.tasks]
 
 
@@ -123,7 +124,6 @@ def test_the_tables() -> None:
 STAND_IN = Path(__file__).parent / "m3tooleval"
 
 
-@pytest.mark.slow
 def test_the_published_benchmark_is_played(capsys: pytest.CaptureFixture[str]) -> None:
     """By a stand-in with its interface: perfect play is derived of it, and both its scores and corrected ones are given."""
     assert m3.main(STAND_IN, None, None, "") == 0

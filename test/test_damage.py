@@ -237,6 +237,7 @@ def test_children_of_cancelled_work_end_with_it(d: Daemon) -> None:
     sb.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave_session", [False, True])
 def test_a_fork_bomb_of_a_big_interpreter(d: Daemon, leave_session: bool) -> None:
     """Children that share much memory and write to it, in the session of their context or each in its own. The cell ends as `oom`.

@@ -127,6 +127,7 @@ def old_release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield made / "pandastack"
 
 
+@pytest.mark.slow
 def test_an_upgrade_keeps_sandboxes_with_the_agent_of_the_version_before(old_release: Path) -> None:
     d = Daemon(pool_ready=0, pool_prepared=0)
     # The same recipe under a name of its own: its files are there already, its memory snapshot is the old agent's.

@@ -127,7 +127,7 @@ def run(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> str
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=[install_typescript, install_python, install_own], ids=["typescript", "python", "own typescript"])
+@pytest.fixture(scope="module", params=[install_typescript, install_python, pytest.param(install_own, marks=pytest.mark.slow)], ids=["typescript", "python", "own typescript"])
 def seen(request: pytest.FixtureRequest, daemon: Daemon) -> dict[str, str]:
     """What came of each check: "" or what went wrong."""
     printed = run(request.param(), daemon.dir, {**daemon.env, "PANDASTACK_API": daemon.url})  # the name that both read

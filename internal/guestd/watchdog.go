@@ -41,9 +41,8 @@ const (
 	// interpreter soon has 50 MB of its own, and the spare in its place as much.
 	contextRoom = 96 << 20
 
-	killPatience = time.Second            // without any of a victim's memory coming free
-	freePatience = 100 * time.Millisecond // the same, for who wants some of it
-	growth       = 24 << 20               // by which use may rise while a victim's memory is being freed
+	freePatience = time.Second // without any of a victim's memory coming free: on a machine that stands still for a moment, none does
+	growth       = 24 << 20    // by which use may rise while a victim's memory is being freed
 )
 
 // victim is something that can be ended to free memory.
@@ -71,22 +70,19 @@ type watchdog struct {
 }
 
 // ebb watches memory come free: that of a victim does in a third of a second,
-// on a busy machine in several. It is over when none has for the time of its patience.
+// on a busy machine in several. It is over when none has for a while.
 type ebb struct {
-	patience time.Duration
-	least    int64
-	end      time.Time
+	least int64
+	end   time.Time
 }
 
-func newEbb(patience time.Duration) ebb {
-	return ebb{patience: patience, least: math.MaxInt64}
-}
+func newEbb() ebb { return ebb{least: math.MaxInt64} }
 
 // goesOn takes what is in use now.
 func (e *ebb) goesOn(used int64) bool {
 	now := time.Now()
 	if used < e.least-1<<20 {
-		e.least, e.end = used, now.Add(e.patience)
+		e.least, e.end = used, now.Add(freePatience)
 	}
 	return now.Before(e.end)
 }
@@ -120,7 +116,7 @@ func (w *watchdog) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.woken:
-			if wait := w.patience(); due.IsZero() || time.Until(due) > wait {
+			if wait := w.pause(); due.IsZero() || time.Until(due) > wait {
 				due = time.Now().Add(wait)
 				timer.Reset(wait)
 			}
@@ -134,8 +130,8 @@ func (w *watchdog) run(ctx context.Context) {
 	}
 }
 
-// patience is how long it may take until what is left could be used up.
-func (w *watchdog) patience() time.Duration {
+// pause is how long it may take until what is left could be used up.
+func (w *watchdog) pause() time.Duration {
 	return min(max(time.Duration(w.left)*time.Second/fillRate, sampleFastest), sampleBusy)
 }
 
@@ -157,7 +153,7 @@ func (w *watchdog) check() time.Duration {
 	}
 	most := w.most(limit)
 	w.left = most - used
-	freeing := w.freeing.patience > 0 && w.freeing.goesOn(used)
+	freeing := w.freeing.goesOn(used)
 	switch {
 	case w.left > growth:
 		w.freeing = ebb{} // there is room again: who takes it now is another matter
@@ -170,7 +166,7 @@ func (w *watchdog) check() time.Duration {
 	if !w.busy() {
 		return sampleIdle
 	}
-	return w.patience()
+	return w.pause()
 }
 
 // most is what programs may use of a limit.
@@ -185,7 +181,7 @@ func (w *watchdog) room(bytes int64) bool {
 	if limit == 0 {
 		return true
 	}
-	free := newEbb(freePatience)
+	free := newEbb()
 	if w.await(&free, func(used int64) bool { return used+bytes <= w.most(limit) }) {
 		return true
 	}
@@ -230,7 +226,7 @@ func (w *watchdog) act(victims []victim, used, most int64) {
 	w.log.Warn("out of memory: ending the largest", "victim", largest.name, "bytes", sizes[largest.pid])
 	largest.kill()
 	w.hits.Add(1)
-	w.freeing, w.ceiling = newEbb(killPatience), used+growth
+	w.freeing, w.ceiling = newEbb(), used+growth
 	w.await(&w.freeing, func(now int64) bool {
 		return now < most || now > w.ceiling // there is room, or somebody else is taking it
 	})

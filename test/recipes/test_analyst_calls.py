@@ -77,6 +77,7 @@ def test_text_is_the_repr_of_the_last_expression(loaded: CodeContext) -> None:
     assert loaded.run_code("display('shown'); 5").text == "5"
 
 
+@pytest.mark.slow
 def test_a_longer_deadline_than_a_clients_usual_patience(loaded: CodeContext) -> None:
     """A cell of more than the 30 s that an ordinary call may take."""
     ex = loaded.run_code("import time; time.sleep(31); 'done'", timeout_seconds=60)

@@ -236,12 +236,25 @@ func stop(t *testing.T, inst driver.Instance) {
 	}
 }
 
-// fds counts the open files of this process.
+// fds counts the open files of this process, once none has come or gone for a
+// second: drivers may make things ready for the next sandbox in the background.
 func fds(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
 	}
-	return len(entries)
+	n, since := count(), time.Now()
+	for end := since.Add(time.Minute); time.Since(since) < time.Second; time.Sleep(10 * time.Millisecond) {
+		if now := count(); now != n {
+			n, since = now, time.Now()
+		}
+		if time.Now().After(end) {
+			t.Fatal("files have been opened and closed for a minute")
+		}
+	}
+	return n
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +204,22 @@ func (d *daemonProcess) line(t *testing.T) string {
 	return d.out.Text()
 }
 
+// kill ends it, and waits until what it was just starting is a program of its
+// own, which a sweep can tell from the daemon. The lock on its folder, which is
+// let go of then, holds the next one back as long.
 func (d *daemonProcess) kill() {
 	_ = d.cmd.Process.Kill()
 	_ = d.cmd.Wait()
+	for end := time.Now().Add(10 * time.Second); d.starting() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (d *daemonProcess) starting() bool {
+	argv := strings.Join(d.cmd.Args, "\x00") + "\x00"
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	return slices.ContainsFunc(files, func(file string) bool {
+		data, _ := os.ReadFile(file)
+		return string(data) == argv
+	})
 }

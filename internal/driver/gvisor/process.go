@@ -179,12 +179,14 @@ func (d *Driver) disown(pid int) {
 }
 
 // reapOrphans takes what ended commands of runsc left to us off the kernel's
-// list, and waits for what is just ending. Children that os/exec waits for,
-// ours and those of others, are not touched.
+// list, and waits for what is just ending, which then leaves its own to us in
+// turn. Children that os/exec waits for, ours and those of others, are not touched.
 func (d *Driver) reapOrphans() {
-	for _, w := range d.orphans() {
-		_ = w.wait()
-		w.close()
+	for orphans := d.orphans(); len(orphans) > 0; orphans = d.orphans() {
+		for _, w := range orphans {
+			_ = w.wait()
+			w.close()
+		}
 	}
 }
 
