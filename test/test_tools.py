@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -247,9 +248,12 @@ def test_tools_that_misbehave(daemon: Daemon) -> None:
     def raises() -> None:
         raise Unreadable
 
-    with make(daemon, [hang, big, odd, nan, raises]) as sb:
+    def length(text: str) -> int:
+        return len(text)
+
+    with make(daemon, [hang, big, odd, nan, raises, length]) as sb:
         out = run(sb, """
-from tools import hang, big, odd, nan, raises, ToolError
+from tools import hang, big, odd, nan, raises, length, aio, ToolError
 def kind(f, **given):
     try: return len(f(**given))
     except ToolError as error: return error.kind, isinstance(error, TimeoutError), str(error)
@@ -259,11 +263,16 @@ print(kind(big, megabytes=70)[0])
 print(kind(odd))
 print(kind(nan)[0])
 print(kind(raises))
+print(kind(length, text="x" * (17 << 20))[0])
+try: await aio.length(text="x" * (17 << 20))
+except ToolError as error: print(error.kind)
+print(length(text="x" * (15 << 20)))
 """, timeout_seconds=120)
         released.set()
         assert out.splitlines() == [
             "('timeout', True)", "True", "too_large", "('bad_result', False, 'odd: what it gave cannot be JSON: object is no JSON')", "bad_result",
             "('failed', False, 'raises: Unreadable: its str() raised ValueError')",
+            "too_large", "too_large", str(15 << 20),
         ]
         assert hangs.is_set()
         assert sb.run_code("print(1)").stdout == "1\n"
@@ -285,6 +294,7 @@ def test_an_interrupted_cell_cancels_its_calls(daemon: Daemon) -> None:
         done: list[Any] = []
         cell = threading.Thread(target=lambda: done.append(ctx.run_code("""
 import threading
+import time
 from tools import wait, ToolError
 seen = []
 def call(n):
@@ -303,6 +313,24 @@ wait(n=9)
         for _ in range(4):
             assert cancelled.acquire(timeout=60)
         assert ctx.run_code("[t.join() for t in others]; print(seen)").stdout == "['interrupted', 'interrupted', 'interrupted']\n"
+
+
+def test_interrupts_while_arguments_are_on_their_way(daemon: Daemon) -> None:
+    def length(text: str) -> int:
+        return len(text)
+
+    with make(daemon, [length]) as sb:
+        ctx, other = sb.create_code_context(), sb.create_code_context()
+        ctx.run_code("from tools import length\nbig = 'b' * (15 << 20)")
+        other.run_code("from tools import length")
+        for delay in range(8):
+            cell = threading.Thread(target=ctx.run_code, args=("length(text=big)",), kwargs={"timeout_seconds": 60})
+            cell.start()
+            time.sleep(0.05 + 0.02 * delay)
+            ctx.interrupt()
+            cell.join(60)
+            assert other.run_code("length(text='abc')", timeout_seconds=60).text == "3"
+        assert ctx.run_code("length(text=big)", timeout_seconds=60).text == str(15 << 20)
 
 
 def test_copies_call_for_themselves(daemon: Daemon) -> None:

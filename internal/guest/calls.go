@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
+	"github.com/pandastack/pandastack/internal/fault"
 	"github.com/pandastack/pandastack/internal/guestapi"
 )
 
@@ -121,8 +123,12 @@ func (s *callServer) hear(f guestapi.CallFrame) error {
 	case f.Kind == guestapi.CallCancel && c.begun: // it counts until it has ended
 		c.cancelled = true
 		c.cancel()
-	case f.Kind == guestapi.CallCancel:
+	case f.Kind == guestapi.CallCancel: // the rest of it may be on its way
+		c.cancelled = true
+		c.drop(s)
+	case f.Kind == guestapi.CallEnd && c.cancelled && !c.begun:
 		s.forget(f.Call)
+	case f.Kind == guestapi.CallData && c.cancelled && !c.begun:
 	case c.begun:
 		return nonsense("a call that goes on after its end")
 	case f.Kind == guestapi.CallData:
@@ -133,8 +139,7 @@ func (s *callServer) hear(f guestapi.CallFrame) error {
 			c.refused = noRoom
 		}
 		if c.refused != nil {
-			s.bytes -= c.size
-			c.request, c.size = nil, 0
+			c.drop(s)
 			return nil
 		}
 		c.request = append(c.request, f.Data...)
@@ -165,6 +170,12 @@ func (s *callServer) hear(f guestapi.CallFrame) error {
 		return nonsense("a frame of kind %d from the guest", f.Kind)
 	}
 	return nil
+}
+
+// drop lets go of the request. The lock is held.
+func (c *inCall) drop(s *callServer) {
+	s.bytes -= c.size
+	c.request, c.size = nil, 0
 }
 
 // forget takes a call off the list. The lock is held.
@@ -210,6 +221,12 @@ func (s *callServer) end(number uint32, answer []byte) {
 	s.mu.Unlock()
 }
 
+// Between a stream of calls that made no sense and the next.
+const (
+	callPause    = time.Second / 2
+	maxCallPause = time.Minute
+)
+
 // Serve answers the calls of the guest over this link and every one that
 // follows, until the Listener is closed. To serve another Caller is to replace it.
 func (l *Listener) Serve(to Caller) {
@@ -223,15 +240,25 @@ func (l *Listener) Serve(to Caller) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-l.done; cancel() }()
 	go func() {
+		pause := callPause
 		for {
 			client, err := l.Client(ctx)
 			if err != nil {
 				return // it is closed, or speaks what we do not
 			}
+			began := time.Now()
 			if err := client.ServeCalls(ctx, l); err != nil && ctx.Err() == nil && !errors.Is(err, ErrLinkLost) {
 				l.log.Warn("the sandbox's calls of tools", "error", err)
+				var again <-chan time.Time
+				if !errors.Is(err, fault.Unsupported) { // it does not behave, which may have been once
+					if pause = min(2*pause, maxCallPause); time.Since(began) > maxCallPause {
+						pause = callPause
+					}
+					again = time.After(pause)
+				}
 				select {
-				case <-client.Done(): // this guest cannot, or does not behave
+				case <-again:
+				case <-client.Done():
 				case <-ctx.Done():
 				}
 			}

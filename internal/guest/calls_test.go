@@ -90,3 +90,25 @@ func TestCallsAfterCancelledOnes(t *testing.T) {
 		s.work.Wait()
 	})
 }
+
+// What is still on its way of a call that was cancelled is not the beginning of another.
+func TestTheRestOfACancelledCall(t *testing.T) {
+	to := &slow{end: make(chan struct{})}
+	close(to.end)
+	s, down := serving(to)
+	piece := guestapi.CallFrame{Kind: guestapi.CallData, Call: 1, Data: []byte("{}\nxxxx")}
+	for _, f := range []guestapi.CallFrame{piece, {Kind: guestapi.CallCancel, Call: 1}, piece, {Kind: guestapi.CallEnd, Call: 1}} {
+		if err := s.hear(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if to.running.Load() != 0 || len(s.calls) != 0 || s.bytes != 0 {
+		t.Errorf("%d calls ran, %d calls and %d bytes are left", to.running.Load(), len(s.calls), s.bytes)
+	}
+	if err := s.asked(2, false); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := guestapi.ReadCallFrame(bufio.NewReader(down)); err != nil || f.Call != 2 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}

@@ -13,7 +13,8 @@ import (
 //
 // The guest begins a call with a number that this stream has not had. A request
 // is pieces of CallData and then CallEnd, and so is the answer; pieces of several
-// calls may be mixed. The first line of a request is a CallHead in JSON, the rest
+// calls may be mixed. A call that is cancelled among its pieces comes to its CallEnd,
+// too. The first line of a request is a CallHead in JSON, the rest
 // is the program's own words, as is the answer.
 //
 // When the stream breaks, calls in flight have failed: they are never sent

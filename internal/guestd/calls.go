@@ -45,7 +45,7 @@ type callStream struct {
 	calls map[uint32]*toolCall // under the lock of calls
 
 	mu   sync.Mutex
-	w    io.Writer
+	w    io.Writer // nil when it is closed
 	ctrl *http.ResponseController
 	done chan struct{} // closed when the host shall go
 	once sync.Once
@@ -63,6 +63,7 @@ type toolCall struct {
 	number uint32 // on the stream
 	on     *callStream
 	answer []byte
+	sent   bool // whole, on this stream
 	held   bool
 	free   func() // the deadline of its cell
 	over   bool
@@ -111,8 +112,11 @@ func (c *calls) serve(conn net.Conn) {
 		n := binary.BigEndian.Uint32(head[:])
 		t := &toolCall{session: int(binary.BigEndian.Uint32(head[4:])), conn: conn, done: make(chan struct{})}
 		if n > guestapi.MaxCallRequest {
+			if _, err := io.CopyN(io.Discard, r, int64(n)); err != nil { // who is still writing reads no answer
+				return
+			}
 			t.say(failedCall("too_large", "the arguments of a call may have 16 MiB in JSON; write larger things to a file or a place that both sides reach"))
-			return
+			continue
 		}
 		t.request = make([]byte, n)
 		if _, err := io.ReadFull(r, t.request); err != nil {
@@ -143,14 +147,14 @@ func (c *calls) begin(t *toolCall) {
 	for {
 		stream := c.waitStream()
 		if stream == nil {
-			t.finish(failedCall("unavailable", "this sandbox has no tools, or the server that has them does not answer"))
+			c.end(t, failedCall("unavailable", "this sandbox has no tools, or the server that has them does not answer"))
 			return
 		}
 		c.mu.Lock()
 		switch {
 		case len(c.pending) >= guestapi.MaxCallsAtOnce:
 			c.mu.Unlock()
-			t.finish(failedCall("rate_limited", "256 calls of this sandbox are in progress, the most there may be at once"))
+			c.end(t, failedCall("rate_limited", "256 calls of this sandbox are in progress, the most there may be at once"))
 			return
 		case c.stream == stream:
 			c.pending[t] = struct{}{}
@@ -166,7 +170,7 @@ func (c *calls) begin(t *toolCall) {
 // put gives a call its number. The lock of calls is held.
 func (s *callStream) put(t *toolCall) {
 	s.next++
-	t.number, t.on, t.held, t.answer = s.next, s, false, nil
+	t.number, t.on, t.sent, t.held, t.answer = s.next, s, false, false, nil
 	s.calls[t.number] = t
 }
 
@@ -205,11 +209,29 @@ func (c *calls) present(s *callStream, t *toolCall, again bool) {
 	if gone { // the stream broke
 		return
 	}
-	err = guestapi.WriteCall(s.write, number, append(append(head, '\n'), t.request...))
+	begun := false
+	err = guestapi.WriteCall(func(frames ...guestapi.CallFrame) error {
+		c.mu.Lock()
+		over := t.over
+		c.mu.Unlock()
+		if over {
+			return errOver
+		}
+		begun = true
+		return s.write(frames...)
+	}, number, append(append(head, '\n'), t.request...))
 	c.mu.Lock()
 	over := t.over
+	if t.on == s {
+		t.sent = true
+	}
 	c.mu.Unlock()
-	if err == nil && over { // its cancellation may have come first, for a call that was not known
+	switch {
+	case errors.Is(err, errOver) && !begun:
+		return
+	case errors.Is(err, errOver):
+		err = s.write(guestapi.CallFrame{Kind: guestapi.CallCancel, Call: number}, guestapi.CallFrame{Kind: guestapi.CallEnd, Call: number})
+	case err == nil && over:
 		err = s.write(guestapi.CallFrame{Kind: guestapi.CallCancel, Call: number})
 	}
 	if err == nil {
@@ -220,16 +242,21 @@ func (c *calls) present(s *callStream, t *toolCall, again bool) {
 	}
 }
 
-// cancel gives up a call whose program is gone or was interrupted.
+// errOver says that a call was cancelled before it was sent whole.
+var errOver = errors.New("the call is over")
+
+// cancel gives up a call whose program is gone or was interrupted. Where it is
+// still being sent, who sends it tells the host.
 func (c *calls) cancel(t *toolCall) {
 	c.mu.Lock()
-	s, number, over := t.on, t.number, t.over
+	s, number, sent := t.on, t.number, t.sent
+	first := c.settle(t)
 	c.mu.Unlock()
-	if over {
+	if !first {
 		return
 	}
-	c.end(t, failedCall("interrupted", "the cell was interrupted"))
-	if s == nil {
+	t.finish(failedCall("interrupted", "the cell was interrupted"))
+	if s == nil || !sent {
 		return
 	}
 	if err := s.write(guestapi.CallFrame{Kind: guestapi.CallCancel, Call: number}); err == nil {
@@ -255,17 +282,26 @@ func (c *calls) interrupted(session int) {
 // end takes a call off its stream and answers it, once.
 func (c *calls) end(t *toolCall, answer []byte) {
 	c.mu.Lock()
-	over := t.over
+	first := c.settle(t)
+	c.mu.Unlock()
+	if first {
+		t.finish(answer)
+	}
+}
+
+// settle takes a call off its stream. It is true for the one who is to answer
+// it. The lock is held.
+func (c *calls) settle(t *toolCall) bool {
+	if t.over {
+		return false
+	}
 	t.over = true
 	delete(c.pending, t)
 	if t.on != nil {
 		delete(t.on.calls, t.number)
 	}
 	t.release()
-	c.mu.Unlock()
-	if !over {
-		t.finish(answer)
-	}
+	return true
 }
 
 // release lets the deadline of the call's cell run again. The lock is held.
@@ -298,13 +334,26 @@ func (t *toolCall) say(answer []byte) {
 func (s *callStream) write(frames ...guestapi.CallFrame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.w == nil {
+		return net.ErrClosed
+	}
 	return guestapi.WriteCallFrames(s.w, frames...)
 }
 
 func (s *callStream) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.w == nil {
+		return net.ErrClosed
+	}
 	return s.ctrl.Flush()
+}
+
+// close is for the end of the request, after which its answer must not be written to.
+func (s *callStream) close() {
+	s.mu.Lock()
+	s.w = nil
+	s.mu.Unlock()
 }
 
 func (s *callStream) end() { s.once.Do(func() { close(s.done) }) }
@@ -315,6 +364,7 @@ func (a *Agent) postCalls(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.WriteHeader(http.StatusOK)
 	s := &callStream{w: w, ctrl: http.NewResponseController(w), calls: map[uint32]*toolCall{}, done: make(chan struct{})}
+	defer s.close()
 	if err := s.flush(); err != nil {
 		return nil // the host is gone
 	}
