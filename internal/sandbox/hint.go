@@ -25,7 +25,7 @@ var signs = []struct {
 	{"fork: retry: Resource temporarily unavailable", pidsHint},
 	{"BlockingIOError: [Errno 11]", pidsHint},
 	{"Cannot fork", pidsHint},
-	{"can't start new thread", pidsHint},
+	{"can't start new thread", threadsHint},
 }
 
 func diskHint(row store.Sandbox) string {
@@ -38,6 +38,12 @@ func memoryHint(row store.Sandbox) string {
 
 func pidsHint(row store.Sandbox) string {
 	return fmt.Sprintf("The sandbox may have %d processes and threads (pids), and no more could be started.", row.PIDs)
+}
+
+// threadsHint names both limits: a cell's addresses are limited, too, and each thread takes some for its stack.
+func threadsHint(row store.Sandbox) string {
+	return fmt.Sprintf("The sandbox may have %d processes and threads (pids), and the stacks of threads count as memory, which may be %d MB (memory_mb): "+
+		"threading.stack_size(256 << 10) before they are started makes them smaller.", row.PIDs, row.MemoryMB)
 }
 
 // Hint says in a sentence which limit of a sandbox explains how a cell or

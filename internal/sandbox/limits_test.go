@@ -335,6 +335,7 @@ func TestHints(t *testing.T) {
 		{"exited", "bash: fork: retry: Resource temporarily unavailable", pids},
 		{"error", "BlockingIOError: [Errno 11] Resource temporarily unavailable", pids},
 		{"error", "RuntimeError: can't start new thread", pids},
+		{"error", "RuntimeError: can't start new thread", memory},
 		{"exited", "sh: 1: Cannot fork", pids},
 		{"error", "ZeroDivisionError: division by zero", ""},
 		{"timeout", "", ""},
