@@ -26,10 +26,12 @@ func (a *Agent) createContext(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if len(a.kernels.List()) > 0 && !a.watchdog.room(contextRoom) {
+	made, ok := a.watchdog.room(contextRoom, func() bool { return len(a.kernels.List()) == 0 })
+	if !ok {
 		return fault.New(api.CodeConflict, "there is no memory left for another context").
 			WithHint("close some of the others, or create the sandbox with more memory_mb")
 	}
+	defer made()
 	c, err := a.kernels.Create(r.Context(), req)
 	if err != nil {
 		return err
@@ -79,10 +81,12 @@ func (a *Agent) forkContext(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &req); err != nil {
 		return err
 	}
-	if !a.watchdog.room(contextRoom * int64(len(req.IDs))) {
+	made, ok := a.watchdog.room(contextRoom*int64(len(req.IDs)), func() bool { return false })
+	if !ok {
 		return fault.New(api.CodeConflict, "there is no memory left for %d copies of a context", len(req.IDs)).
 			WithHint("close other contexts, or create the sandbox with more memory_mb")
 	}
+	defer made()
 	resp, err := a.kernels.Fork(r.Context(), r.PathValue("cid"), req.IDs)
 	if err != nil {
 		return err

@@ -741,6 +741,35 @@ func TestWatchdogEndsTheLargestContextOnly(t *testing.T) {
 	s.freshInterpreter("default")
 }
 
+// runOutOfMemory lets the watchdog end the interpreter of the context default, which is idle and the only one.
+func (s *sandbox) runOutOfMemory(used *memoryGauge) {
+	s.Helper()
+	used.set(1020 << 20)
+	used.dropAfterNextRead()
+	s.do("POST", "/assign", guestapi.AssignRequest{SandboxID: "sb", Generation: 1, MemoryMB: 1024}, nil)
+	eventually(s.T, "it has ended", func() bool {
+		c := s.contextInfo("default")
+		return c.Incarnation == 2 && c.State == "idle"
+	})
+}
+
+func (s *sandbox) contextInfo(cid string) (c api.Context) {
+	s.Helper()
+	s.do("GET", "/contexts/"+cid, nil, &c)
+	return c
+}
+
+func TestAContextThatWasEndedForItsMemorySaysSoToTheNextCell(t *testing.T) {
+	var used memoryGauge
+	s := warmed(t, func(c *guestd.Config) { c.Memory = used.read })
+	s.run("default", "x = 1")
+	s.runOutOfMemory(&used)
+	events, x := s.run("default", "x")
+	if got := text(events, "stderr"); x.ErrorName != "NameError" || !strings.Contains(got, "no memory left") {
+		t.Errorf("%+v %q", x, got)
+	}
+}
+
 // Idle contexts take memory, too. One more than fits would cost the sandbox.
 func TestNoContextIsMadeWithoutMemoryForIt(t *testing.T) {
 	var used memoryGauge

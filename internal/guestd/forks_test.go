@@ -11,6 +11,7 @@ import (
 
 	"github.com/pandastack/pandastack/api"
 	"github.com/pandastack/pandastack/internal/guestapi"
+	"github.com/pandastack/pandastack/internal/guestd"
 )
 
 func TestForkedContextsHaveTheVariablesAndGoTheirOwnWays(t *testing.T) {
@@ -50,6 +51,28 @@ func TestACopyThatDiesIsReplacedAndSaysSo(t *testing.T) {
 	}
 	if _, x := s.run("default", "x"); x.End != api.EndOK {
 		t.Errorf("the original: %+v", x)
+	}
+}
+
+// A context that was ended for its memory has no interpreter until somebody needs one, and is forked and restarted like any other.
+func TestAContextWithoutAnInterpreterIsForkedAndRestarted(t *testing.T) {
+	for what, need := range map[string]func(s *sandbox){
+		"fork": func(s *sandbox) {
+			s.do("POST", "/contexts/default/fork", guestapi.ForkRequest{IDs: []string{"copy"}}, nil)
+			s.run("copy", "1")
+		},
+		"restart": func(s *sandbox) { s.do("POST", "/contexts/default/restart", nil, nil) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			var used memoryGauge
+			s := warmed(t, func(c *guestd.Config) { c.Memory = used.read })
+			s.runOutOfMemory(&used)
+			need(s)
+			s.freshInterpreter("default")
+			if c := s.contextInfo("default"); c.Incarnation != 2 {
+				t.Errorf("incarnation %d", c.Incarnation)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -196,8 +198,88 @@ func TestRoomWaitsForWhatComesFree(t *testing.T) {
 				return 1000<<20 - step.freed*int64(time.Since(began)/step.every), 0, nil
 			}, twenty, nil, nil)
 			w.limit.Store(1 << 30)
-			if room := w.room(contextRoom); room != step.room || time.Since(began) > 2*freePatience {
+			if _, room := w.room(contextRoom, never); room != step.room || time.Since(began) > 2*freePatience {
 				t.Errorf("%d MB every %v: %t after %v", step.freed>>20, step.every, room, time.Since(began))
+			}
+		})
+	}
+}
+
+// never is the first of its kind.
+func never() bool { return false }
+
+// Contexts that are asked for at the same moment get what they would have got one after the other.
+func TestRoomIsPromisedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 50 << 20
+		var used atomic.Int64
+		w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) { return used.Load(), 0, nil }, twenty, nil, nil)
+		w.limit.Store(1 << 30)
+		made := func(at int) (n int64) {
+			used.Store(500 << 20)
+			begin := make(chan struct{}, at)
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					begin <- struct{}{}
+					defer func() { <-begin }()
+					done, ok := w.room(contextRoom, never)
+					if !ok {
+						return
+					}
+					time.Sleep(2 * freePatience) // as long as an interpreter may take to start on a busy machine
+					used.Add(takes)
+					done()
+				})
+			}
+			all.Wait()
+			return (used.Load() - 500<<20) / takes
+		}
+		if one, all := made(1), made(20); one == 0 || one == 20 || all != one {
+			t.Errorf("%d contexts one after the other, %d at once", one, all)
+		}
+	})
+}
+
+// A sandbox without any context is of no use, but that is one.
+func TestRoomIsThereForTheFirstAndNotForAllThatWouldBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) { return 1000 << 20, 0, nil }, twenty, nil, nil)
+		w.limit.Store(1 << 30)
+		var made atomic.Int64
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if done, ok := w.room(contextRoom, func() bool { return made.Load() == 0 }); ok {
+					time.Sleep(freePatience / 2)
+					made.Add(1)
+					done()
+				}
+			})
+		}
+		if all.Wait(); made.Load() != 1 {
+			t.Errorf("%d first ones", made.Load())
+		}
+	})
+}
+
+// What comes free by drops holds nobody for minutes, and what can never fit is refused at once.
+func TestRoomIsWaitedForSoLongAndNoLonger(t *testing.T) {
+	for _, c := range []struct {
+		bytes int64
+		waits time.Duration
+	}{
+		{contextRoom, roomPatience},
+		{11 * contextRoom, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			w := newWatchdog(slog.New(slog.DiscardHandler), func() (int64, int64, error) {
+				return 1000<<20 - 2<<20*int64(time.Since(began)/(freePatience/2)), 0, nil
+			}, twenty, nil, nil)
+			w.limit.Store(1 << 30)
+			if _, ok := w.room(c.bytes, never); ok || time.Since(began).Truncate(time.Second) != c.waits {
+				t.Errorf("%d MB: %t after %v", c.bytes>>20, ok, time.Since(began))
 			}
 		})
 	}

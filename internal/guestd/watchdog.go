@@ -43,6 +43,8 @@ const (
 
 	freePatience = time.Second // without any of a victim's memory coming free: on a machine that stands still for a moment, none does
 	growth       = 24 << 20    // by which use may rise while a victim's memory is being freed
+
+	roomPatience = 15 * time.Second // however much comes free, or is promised to others
 )
 
 // victim is something that can be ended to free memory.
@@ -67,6 +69,9 @@ type watchdog struct {
 	freeing ebb          // of the last victim's memory
 	ceiling int64        // of use until that is over
 	woken   chan struct{}
+
+	mu       sync.Mutex
+	promised int64 // to what is being made, and may not be in use yet
 }
 
 // ebb watches memory come free: that of a victim does in a third of a second,
@@ -174,19 +179,46 @@ func (w *watchdog) most(limit int64) int64 {
 	return limit - max(limit/marginShare, marginLeast) - hiddenBase - int64(w.tasks())*hiddenPerTask
 }
 
-// room reports whether so much more may be used. Idle contexts are all alike,
-// so that the watchdog would only end one for the next.
-func (w *watchdog) room(bytes int64) bool {
+// room promises so much memory to what is about to be made, until done is
+// called: then it is in use and can be seen. Who comes while others have such a
+// promise waits for what they leave. Idle contexts are all alike, so that the
+// watchdog would only end one for the next. What is the first of its kind gets
+// the promise in any case.
+func (w *watchdog) room(bytes int64, first func() bool) (done func(), ok bool) {
 	limit := w.limit.Load()
 	if limit == 0 {
-		return true
+		return func() {}, true
 	}
-	free := newEbb()
-	if w.await(&free, func(used int64) bool { return used+bytes <= w.most(limit) }) {
-		return true
+	free, end := newEbb(), time.Now().Add(roomPatience)
+	for {
+		ok, wait := w.promise(bytes, limit, &free, first)
+		if ok {
+			return sync.OnceFunc(func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.promised -= bytes
+			}), true
+		}
+		if !wait || !time.Now().Before(end) {
+			w.hits.Add(1)
+			return nil, false
+		}
+		time.Sleep(sampleFastest)
 	}
-	w.hits.Add(1)
-	return false
+}
+
+// promise gives room if there is any now, and says whether there may be soon.
+func (w *watchdog) promise(bytes, limit int64, free *ebb, first func() bool) (ok, wait bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	used, _, err := w.memory()
+	most := w.most(limit)
+	if err != nil || used+w.promised+bytes <= most || w.promised == 0 && first() {
+		w.promised += bytes
+		return true, false
+	}
+	ebbs := free.goesOn(used)
+	return false, bytes <= most && (ebbs || w.promised > 0)
 }
 
 // await looks until what is in use is as it should be, for as long as memory

@@ -45,6 +45,7 @@ type Context struct {
 	reseed  bool   // when it is idle
 	lost    string // what to tell the next cell about the state
 	told    bool   // the cell that ran has told of the interpreter's end
+	wanted  bool   // somebody waits for an interpreter, though no cell does
 	closed  bool
 	held    bool          // a fork is made: no cell may start
 	changed chan struct{} // closed and replaced at every change
@@ -94,7 +95,7 @@ func (c *Context) start(ctx context.Context) error {
 		go k.kill(causeClose)
 		return fault.New(api.CodeConflict, "the context %s was closed", c.info.ID)
 	}
-	c.k = k
+	c.k, c.wanted = k, false
 	c.info.State = stateIdle
 	c.change()
 	return nil
@@ -119,10 +120,10 @@ func (c *Context) loop() {
 			c.run(k, ex)
 			continue
 		}
-		dead := c.info.State == stateDead && len(c.queue) == 0
+		rests := c.info.State != stateStarting && !c.needed()
 		c.mu.Unlock()
 		switch {
-		case k == nil && dead:
+		case k == nil && rests:
 			<-changed
 		case k == nil || !k.alive():
 			c.replace(k)
@@ -192,7 +193,13 @@ func (ex *Execution) executionCount() int {
 	return ex.count
 }
 
-// replace puts a new interpreter in the place of one that died.
+// needed reports whether a cell, or somebody else, waits for an interpreter.
+// The lock is held.
+func (c *Context) needed() bool { return len(c.queue) > 0 || c.wanted }
+
+// replace puts a new interpreter in the place of one that died. One that was
+// ended for its memory is replaced when it is needed: before that a new one
+// would only take what has come free.
 func (c *Context) replace(old *interp) {
 	lost := ""
 	if old != nil {
@@ -209,6 +216,12 @@ func (c *Context) replace(old *interp) {
 			c.lost = lost
 		}
 		c.told = false
+		if old.why() == causeOOM && !c.needed() {
+			c.info.State = stateIdle
+			c.change()
+			c.mu.Unlock()
+			return
+		}
 	}
 	c.mu.Unlock()
 	var err error
@@ -222,7 +235,7 @@ func (c *Context) replace(old *interp) {
 		c.m.cfg.Log.Warn("a context gets no interpreter", "context", c.info.ID, "error", err)
 	}
 	c.mu.Lock()
-	c.info.State = stateDead
+	c.info.State, c.wanted = stateDead, false
 	queue := c.queue
 	c.queue = nil
 	c.change()
@@ -350,9 +363,11 @@ func (c *Context) Restart(ctx context.Context) error {
 	queue := c.queue
 	c.queue = nil
 	k := c.k
+	c.wanted = true
 	if k == nil {
 		before-- // there is none to lose
 		c.info.State = stateStarting
+		c.lost = ""
 	}
 	c.change()
 	c.mu.Unlock()

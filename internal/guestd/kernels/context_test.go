@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,24 @@ func TestCloseEndsTheWaitForAnInterpreter(t *testing.T) {
 			t.Errorf("of one second it waited %s", time.Since(began))
 		}
 	})
+}
+
+// A new interpreter in the place of an idle one that was ended for its memory
+// would take what has come free, be ended for that, and so on.
+func TestAnInterpreterIsReplacedForLackOfMemoryOnlyWhenItIsNeeded(t *testing.T) {
+	for _, needed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newContext(&Manager{cfg: Config{Log: slog.New(slog.DiscardHandler)}}, api.CreateContextRequest{ID: "c"})
+			k := &interp{exit: newExit(), left: make(chan struct{}), cause: causeOOM}
+			close(k.left)
+			c.k, c.wanted = k, needed
+			c.replace(k)
+			want := map[bool]string{false: stateIdle, true: stateDead}[needed] // the manager has none to give
+			if info := c.Info(); info.State != want || info.Incarnation != 2 || c.k != nil {
+				t.Errorf("needed %t: %+v", needed, info)
+			}
+		})
+	}
 }
 
 // A sandbox with one context, as most have, has no need of a spare interpreter.

@@ -133,8 +133,12 @@ func (m *Manager) introduce(ctx context.Context, k *interp, c *Context, count in
 // hold waits until no cell runs or waits, and lets none start until release.
 func (c *Context) hold(ctx context.Context) (k *interp, count int, err error) {
 	late := c.m.cfg.Clock.After(forkWait)
-	for {
+	for asked := false; ; {
 		c.mu.Lock()
+		if !asked && c.k == nil {
+			asked, c.wanted = true, true
+			c.change()
+		}
 		changed := c.changed
 		switch {
 		case c.closed:
