@@ -317,6 +317,11 @@ func (c *Context) Interrupt() {
 	c.mu.Lock()
 	ex, k := c.running, c.k
 	c.mu.Unlock()
+	c.interrupt(ex, k)
+}
+
+// interrupt is for a cell that ran on an interpreter; the next one there is not meant.
+func (c *Context) interrupt(ex *Execution, k *interp) {
 	if ex != nil && k != nil {
 		ex.askInterrupt()
 		k.interrupt(ex.ID)
@@ -328,8 +333,9 @@ func (c *Context) Interrupt() {
 func (c *Context) InterruptExecution(ex *Execution) {
 	c.mu.Lock()
 	if c.running == ex {
+		k := c.k
 		c.mu.Unlock()
-		c.Interrupt()
+		c.interrupt(ex, k)
 		return
 	}
 	i := slices.Index(c.queue, ex)
