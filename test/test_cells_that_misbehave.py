@@ -37,6 +37,16 @@ def test_blocked_sigint_does_not_outlive_the_deadline(ctx: CodeContext) -> None:
     assert ctx.run_code("1+1").text == "2"
 
 
+def test_a_cell_that_awaits_does_not_outlive_its_deadline(ctx: CodeContext) -> None:
+    ctx.run_code("import asyncio\nkept, woken = 41, asyncio.Event()")
+    refusing = "while not woken.is_set():\n    try: await woken.wait()\n    except: pass\n"
+    for waiting in ("await woken.wait()\n", refusing):
+        ex = ctx.run_code(waiting + "print('late')\n'value'", timeout_seconds=1)
+        assert (ex.end, ex.state_survived, ex.stdout, ex.results) == ("timeout", True, "", [])
+    after = ctx.run_code("woken.set()\nfor _ in range(10): await asyncio.sleep(0)\nkept + 1")
+    assert (after.text, after.stdout) == ("42", ""), "the next cell gets its own output, not what goes on of the previous one"
+
+
 @pytest.mark.parametrize("code, words", [
     ("import os; print('x', flush=True); os._exit(3)", "3"),
     ("print('x', flush=True); import ctypes; ctypes.string_at(0)", "SIGSEGV"),

@@ -26,6 +26,7 @@ _depth = 0  # of shields
 _pending = False  # an interrupt was kept back
 _ignored = False  # an interrupt was raised where Python ignores it
 _sender: object | None = None  # the thread that sends such again
+_again = False  # it has just sent one
 
 
 def install() -> None:
@@ -37,14 +38,21 @@ def install() -> None:
         sys.unraisablehook = _unraisable
 
 
+def in_child() -> None:
+    """In a fork: what was kept back is the parent's, and so is the thread that sends it."""
+    global _pending, _ignored, _sender, _again
+    _pending = _ignored = _again = False
+    _sender = None
+
+
 def during(work: Callable[[], T]) -> T:
     """Call ``work``. An interrupt raises KeyboardInterrupt in the user's code that it runs, never here or in the caller."""
-    global _armed, _pending, _ignored, _sender
+    global _armed, _pending, _ignored, _sender, _again
     _armed = True
     try:
         return work()
     finally:
-        _armed = _pending = _ignored = False
+        _armed = _pending = _ignored = _again = False
         _sender = None
 
 
@@ -87,8 +95,9 @@ def may_raise(frame: FrameType | None) -> bool:
 
 
 def _arrived(signum: int, frame: FrameType | None) -> None:
-    global _pending, _ignored
-    if not _armed:
+    global _pending, _ignored, _again
+    again, _again = _again, False
+    if not _armed or again and not (_pending or _ignored):  # it was raised while it was sent again
         return
     if not may_raise(frame):
         _pending = True
@@ -116,26 +125,29 @@ def _unraisable(args: Any) -> None:
 def _send_later() -> None:
     global _sender
     if _sender is None:  # one, however often: it may be ignored a thousand times before it is not
-        _sender = mine = object()
         try:
+            _sender = mine = object()
             start_new_thread(_send_again, (mine,))  # not threading's, whose locks the signal may have come among
-        except RuntimeError:  # the sandbox has no room for a thread: the next look finds it
+        except (RuntimeError, MemoryError):  # the sandbox has no room for a thread: the next look finds it
             _sender = None
 
 
 def _send_again(mine: object) -> None:
     """Until it is raised: the hook may still be running, and so may who else must be run whole."""
-    global _sender, _pending, _ignored
+    global _sender, _pending, _ignored, _again
+    main, kill = main_thread().ident or 0, signal.pthread_kill
     while _sender is mine:
         time.sleep(0.001)
         if not (_ignored or _pending):
-            _sender = None
+            _sender, _again = None, False
             if not (_ignored or _pending):
                 return
             _sender = mine  # one came meanwhile
-        if not _depth:
-            theirs = signal.getsignal(signal.SIGINT) is not _arrived
-            signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+        theirs, number = signal.getsignal(signal.SIGINT) is not _arrived, signal.SIGINT
+        # From the look on there is no call, so no other thread runs before it is sent.
+        if (_ignored or _pending) and not _depth:
+            _again = not theirs
+            kill(main, number)
             if theirs:  # a handler of the user's has it now, and nobody else will
                 _pending = _ignored = False
 

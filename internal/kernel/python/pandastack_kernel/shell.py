@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from traitlets import Type
 from traitlets.config import Config
 
-from . import display, figures, interrupts, scripts
+from . import awaiting, display, figures, interrupts, scripts
 from .display import BoundedFormatter, Outbox, ResultHook, ResultPublisher
 from .notebook import Notebook
 
@@ -30,7 +30,6 @@ _NO_INPUT = (
 
 # An interrupt in the midst of IPython's own steps would leave them half done.
 for _function in (
-    async_helpers._AsyncIORunner.__call__,
     async_helpers._curio_runner,
     async_helpers._trio_runner,
     EventManager.trigger,
@@ -39,6 +38,8 @@ for _function in (
     InteractiveShell.user_expressions,
 ):
     interrupts.exposing(_function)
+
+async_helpers._AsyncIORunner.__call__ = awaiting.run  # type: ignore[method-assign]
 
 
 class CellCompiler(CachingCompiler):

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from . import openmp
+from . import interrupts, openmp
 from .link import Link
 from .memory_limit import MemoryLimit
 from .streams import Streams
@@ -67,3 +67,4 @@ class Spawning:
         if self.awake:
             self._link.disconnect()
             self._limit.set(0)
+            interrupts.in_child()

@@ -75,8 +75,53 @@ def test_one_that_is_sent_again_reaches_a_handler_of_the_users_once(context):
     assert ran.transcript == "result:1", ran.end
 
 
-def test_without_room_for_a_thread_the_next_look_finds_it(context):
-    context.run(KEPT_BACK + "def full(*_): raise RuntimeError(\"can't start new thread\")\nstart, interrupts.start_new_thread = interrupts.start_new_thread, full")
+def test_one_that_is_raised_while_it_is_sent_again_is_raised_once(context):
+    context.run(
+        KEPT_BACK + "send, looked, sent = signal.pthread_kill, [], []\n"
+        "def late(*to):\n"
+        "    signal.pthread_kill = send\n"
+        "    looked.append(1)\n"
+        "    while interrupts._pending: time.sleep(0.001)\n"
+        "    send(*to)\n"
+        "    sent.append(1)\n"
+        "def wait(for_it):\n"
+        "    while not for_it: time.sleep(0.001)\n"
+        "@interrupts.whole\n"
+        "def looking():\n"
+        "    ours(lambda: wait(looked))\n"
+        "    interrupts.raise_pending()\n"
+        "signal.pthread_kill = late"
+    )
+    ran = context.run("for work in (looking, lambda: wait(sent)):\n    try: work()\n    except KeyboardInterrupt: got.append(work)\nlen(got)")
+    assert ran.text == "1", ran.end
+    assert context.run_interrupted("print('go', flush=True)\nwhile True: pass", "go").end["error_name"] == "KeyboardInterrupt"
+
+
+def test_one_that_is_kept_back_at_a_fork_is_the_parents(context):
+    context.run(
+        KEPT_BACK + "def tried(work):\n"
+        "    try: work()\n"
+        "    except KeyboardInterrupt: return 'raised'\n"
+        "    return 'not raised'\n"
+        "def again():\n"
+        "    ours(lambda: None)\n"
+        "    time.sleep(1000)\n"
+        "def child():\n"
+        "    interrupts.start_new_thread = start\n"
+        "    signal.alarm(20)\n"
+        "    os.write(writing, ' '.join(tried(work) for work in (lambda: print('child'), again, again)).encode())\n"
+        "    os._exit(0)\n"
+        "reading, writing = os.pipe()\n"
+        "start, interrupts.start_new_thread = interrupts.start_new_thread, lambda *_: None"  # it has not come to send yet
+    )
+    assert context.run("if ours(lambda: None) or not os.fork(): child()\ntime.sleep(1000)").end["error_name"] == "KeyboardInterrupt"
+    said = context.run("interrupts.start_new_thread = start; os.close(writing); os.read(reading, 100).decode()")
+    assert said.text == "'not raised raised raised'"
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "MemoryError"])
+def test_without_room_for_a_thread_the_next_look_finds_it(context, error):
+    context.run(KEPT_BACK + f"def full(*_): raise {error}\nstart, interrupts.start_new_thread = interrupts.start_new_thread, full")
     ran = context.run("if True: ours(lambda: got.append('whole'))\ntime.sleep(1000)")
     assert ran.end["error_name"] == "KeyboardInterrupt", ran.end
     assert context.run("interrupts.start_new_thread = start; got").text == "['whole']"
