@@ -251,10 +251,11 @@ func (l *Listener) Serve(to Caller) {
 				l.log.Warn("the sandbox's calls of tools", "error", err)
 				var again <-chan time.Time
 				if !errors.Is(err, fault.Unsupported) { // it does not behave, which may have been once
-					if pause = min(2*pause, maxCallPause); time.Since(began) > maxCallPause {
+					if time.Since(began) > maxCallPause {
 						pause = callPause
 					}
 					again = time.After(pause)
+					pause = min(2*pause, maxCallPause)
 				}
 				select {
 				case <-again:

@@ -26,7 +26,7 @@ func (a *Agent) createContext(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	made, ok := a.watchdog.room(contextRoom, func() bool { return len(a.kernels.List()) == 0 })
+	made, ok := a.watchdog.room(r.Context(), contextRoom, func() bool { return len(a.kernels.List()) == 0 })
 	if !ok {
 		return fault.New(api.CodeConflict, "there is no memory left for another context").
 			WithHint("close some of the others, or create the sandbox with more memory_mb")
@@ -81,13 +81,14 @@ func (a *Agent) forkContext(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &req); err != nil {
 		return err
 	}
-	made, ok := a.watchdog.room(contextRoom*int64(len(req.IDs)), func() bool { return false })
-	if !ok {
-		return fault.New(api.CodeConflict, "there is no memory left for %d copies of a context", len(req.IDs)).
-			WithHint("close other contexts, or create the sandbox with more memory_mb")
-	}
-	defer made()
-	resp, err := a.kernels.Fork(r.Context(), r.PathValue("cid"), req.IDs)
+	resp, err := a.kernels.Fork(r.Context(), r.PathValue("cid"), req.IDs, func(copies int) (func(), error) {
+		made, ok := a.watchdog.room(r.Context(), contextRoom*int64(copies), func() bool { return false })
+		if !ok {
+			return nil, fault.New(api.CodeConflict, "there is no memory left for %d copies of a context", copies).
+				WithHint("close other contexts, or create the sandbox with more memory_mb")
+		}
+		return made, nil
+	})
 	if err != nil {
 		return err
 	}

@@ -759,6 +759,33 @@ func (s *sandbox) contextInfo(cid string) (c api.Context) {
 	return c
 }
 
+// The interpreter of that cell comes after the watchdog was told of the cell.
+func TestTheCellAfterAnEndForMemoryIsWatchedToo(t *testing.T) {
+	var used memoryGauge
+	s := warmed(t, func(c *guestd.Config) { c.Memory = used.read })
+	s.runOutOfMemory(&used)
+	running := s.request("POST", "/contexts/default/executions", guestapi.RunRequest{ExecutionID: "e1", Code: "import time\ntime.sleep(1000)", TimeoutMS: 60_000, Follow: true})
+	eventually(t, "it runs", func() bool { return s.contextInfo("default").RunningID == "e1" })
+	used.set(1020 << 20)
+	used.dropAfterNextRead()
+	if _, x := s.ended(s.events(running)); x.End != api.EndOOM {
+		t.Errorf("got %+v", x)
+	}
+}
+
+// A new interpreter has a random state of its own: one that the user's code has set since is left alone.
+func TestAReseedIsOverWithTheInterpreterItWasFor(t *testing.T) {
+	var used memoryGauge
+	s := warmed(t, func(c *guestd.Config) { c.Memory = used.read })
+	s.runOutOfMemory(&used)
+	s.do("POST", "/assign", guestapi.AssignRequest{SandboxID: "sb", Generation: 2, MemoryMB: 1024, Reseed: true, Entropy: randomBytes(64)}, nil)
+	s.run("default", "x = 1")
+	events, _ := s.run("default", "INIT['reseed'], 'SEED' in globals()")
+	if got := events[1].Data["text/plain"]; got != "(True, False)" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestAContextThatWasEndedForItsMemorySaysSoToTheNextCell(t *testing.T) {
 	var used memoryGauge
 	s := warmed(t, func(c *guestd.Config) { c.Memory = used.read })

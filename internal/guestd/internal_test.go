@@ -198,7 +198,7 @@ func TestRoomWaitsForWhatComesFree(t *testing.T) {
 				return 1000<<20 - step.freed*int64(time.Since(began)/step.every), 0, nil
 			}, twenty, nil, nil)
 			w.limit.Store(1 << 30)
-			if _, room := w.room(contextRoom, never); room != step.room || time.Since(began) > 2*freePatience {
+			if _, room := w.room(t.Context(), contextRoom, never); room != step.room || time.Since(began) > 2*freePatience {
 				t.Errorf("%d MB every %v: %t after %v", step.freed>>20, step.every, room, time.Since(began))
 			}
 		})
@@ -223,7 +223,7 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 				all.Go(func() {
 					begin <- struct{}{}
 					defer func() { <-begin }()
-					done, ok := w.room(contextRoom, never)
+					done, ok := w.room(t.Context(), contextRoom, never)
 					if !ok {
 						return
 					}
@@ -250,7 +250,7 @@ func TestRoomIsThereForTheFirstAndNotForAllThatWouldBe(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				if done, ok := w.room(contextRoom, func() bool { return made.Load() == 0 }); ok {
+				if done, ok := w.room(t.Context(), contextRoom, func() bool { return made.Load() == 0 }); ok {
 					time.Sleep(freePatience / 2)
 					made.Add(1)
 					done()
@@ -278,7 +278,7 @@ func TestRoomIsWaitedForSoLongAndNoLonger(t *testing.T) {
 				return 1000<<20 - 2<<20*int64(time.Since(began)/(freePatience/2)), 0, nil
 			}, twenty, nil, nil)
 			w.limit.Store(1 << 30)
-			if _, ok := w.room(c.bytes, never); ok || time.Since(began).Truncate(time.Second) != c.waits {
+			if _, ok := w.room(t.Context(), c.bytes, never); ok || time.Since(began).Truncate(time.Second) != c.waits {
 				t.Errorf("%d MB: %t after %v", c.bytes>>20, ok, time.Since(began))
 			}
 		})

@@ -45,6 +45,7 @@ const (
 	growth       = 24 << 20    // by which use may rise while a victim's memory is being freed
 
 	roomPatience = 15 * time.Second // however much comes free, or is promised to others
+	roomLook     = 20 * time.Millisecond
 )
 
 // victim is something that can be ended to free memory.
@@ -148,7 +149,10 @@ func (w *watchdog) check() time.Duration {
 		return 0
 	}
 	victims := w.victims()
-	if len(victims) == 0 {
+	switch {
+	case len(victims) == 0 && w.busy():
+		return w.pause() // what runs its cell is being started
+	case len(victims) == 0:
 		return 0
 	}
 	used, _, err := w.memory()
@@ -184,7 +188,7 @@ func (w *watchdog) most(limit int64) int64 {
 // promise waits for what they leave. Idle contexts are all alike, so that the
 // watchdog would only end one for the next. What is the first of its kind gets
 // the promise in any case.
-func (w *watchdog) room(bytes int64, first func() bool) (done func(), ok bool) {
+func (w *watchdog) room(ctx context.Context, bytes int64, first func() bool) (done func(), ok bool) {
 	limit := w.limit.Load()
 	if limit == 0 {
 		return func() {}, true
@@ -203,7 +207,11 @@ func (w *watchdog) room(bytes int64, first func() bool) (done func(), ok bool) {
 			w.hits.Add(1)
 			return nil, false
 		}
-		time.Sleep(sampleFastest)
+		select {
+		case <-time.After(roomLook):
+		case <-ctx.Done():
+			return nil, false
+		}
 	}
 }
 

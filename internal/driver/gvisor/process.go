@@ -178,12 +178,15 @@ func (d *Driver) disown(pid int) {
 	delete(d.own, pid)
 }
 
+// A sandbox's processes, the command that made them, and one to spare.
+const orphansOfOrphans = 3
+
 // reapOrphans takes what ended commands of runsc left to us off the kernel's
 // list, and waits for what is just ending, which then leaves its own to us in
 // turn. Children that os/exec waits for, ours and those of others, are not touched.
 func (d *Driver) reapOrphans() {
-	for orphans := d.orphans(); len(orphans) > 0; orphans = d.orphans() {
-		for _, w := range orphans {
+	for range orphansOfOrphans {
+		for _, w := range d.orphans() {
 			_ = w.wait()
 			w.close()
 		}

@@ -83,8 +83,11 @@ func (c *Context) change() {
 	c.changed = make(chan struct{})
 }
 
-// start gives the context an interpreter.
+// start gives the context an interpreter, whose random state is new.
 func (c *Context) start(ctx context.Context) error {
+	c.mu.Lock()
+	c.reseed = false
+	c.mu.Unlock()
 	k, err := c.m.take(ctx, initFrame{Op: "init", ContextID: c.info.ID, CWD: c.info.CWD, Envs: c.envs})
 	if err != nil {
 		return err
@@ -97,6 +100,7 @@ func (c *Context) start(ctx context.Context) error {
 	}
 	c.k, c.wanted = k, false
 	c.info.State = stateIdle
+	c.reseedNow() // if somebody asked meanwhile
 	c.change()
 	return nil
 }
@@ -322,9 +326,18 @@ func (c *Context) Interrupt() {
 
 // interrupt is for a cell that ran on an interpreter; the next one there is not meant.
 func (c *Context) interrupt(ex *Execution, k *interp) {
-	if ex != nil && k != nil {
-		ex.askInterrupt()
-		k.interrupt(ex.ID)
+	if ex == nil || k == nil {
+		return
+	}
+	ex.askInterrupt()
+	k.announceInterrupt(ex.ID)
+	c.mu.Lock()
+	runs := c.running == ex
+	if runs {
+		k.signal(syscall.SIGINT)
+	}
+	c.mu.Unlock()
+	if runs {
 		c.m.interrupted(k)
 	}
 }

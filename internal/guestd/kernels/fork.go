@@ -29,8 +29,8 @@ const (
 
 // Fork makes copies of a context, one for each id, with all that it holds. It
 // waits for the cells of the context, and lets none start meanwhile. All copies
-// are there or none.
-func (m *Manager) Fork(ctx context.Context, cid string, ids []string) (guestapi.ForkResponse, error) {
+// are there or none. room keeps memory for them until its answer is called.
+func (m *Manager) Fork(ctx context.Context, cid string, ids []string, room func(copies int) (made func(), err error)) (guestapi.ForkResponse, error) {
 	var resp guestapi.ForkResponse
 	parent, err := m.Context(cid)
 	if err != nil {
@@ -41,7 +41,7 @@ func (m *Manager) Fork(ctx context.Context, cid string, ids []string) (guestapi.
 		return resp, err
 	}
 	defer m.touch()
-	resp.Warnings, err = parent.fork(ctx, copies)
+	resp.Warnings, err = parent.fork(ctx, copies, room)
 	for _, c := range copies {
 		switch {
 		case err != nil:
@@ -91,12 +91,17 @@ func (m *Manager) reserve(parent *Context, ids []string) ([]*Context, error) {
 }
 
 // fork gives each of the copies an interpreter that is a fork of this one's.
-func (c *Context) fork(ctx context.Context, copies []*Context) (warnings []string, err error) {
+func (c *Context) fork(ctx context.Context, copies []*Context, room func(int) (func(), error)) (warnings []string, err error) {
 	k, count, err := c.hold(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.release()
+	made, err := room(len(copies))
+	if err != nil {
+		return nil, err
+	}
+	defer made()
 	kids, warnings, err := k.fork(ctx, c.m.cfg.Reaper, len(copies))
 	for i, kid := range kids {
 		if err == nil {
@@ -125,7 +130,7 @@ func (m *Manager) introduce(ctx context.Context, k *interp, c *Context, count in
 	if c.closed {
 		return fault.New(api.CodeConflict, "the context %s was closed", c.info.ID)
 	}
-	c.k, c.info.State, c.info.ExecutionCount = k, stateIdle, count
+	c.k, c.wanted, c.info.State, c.info.ExecutionCount = k, false, stateIdle, count
 	c.change()
 	return nil
 }
@@ -135,12 +140,16 @@ func (c *Context) hold(ctx context.Context) (k *interp, count int, err error) {
 	late := c.m.cfg.Clock.After(forkWait)
 	for asked := false; ; {
 		c.mu.Lock()
-		if !asked && c.k == nil {
+		if rests := c.k == nil && c.info.State != stateStarting; rests && !c.wanted && (!asked || c.info.State == stateIdle) {
 			asked, c.wanted = true, true
 			c.change()
 		}
 		changed := c.changed
 		switch {
+		case asked && !c.wanted && c.info.State == stateDead:
+			c.mu.Unlock()
+			return nil, 0, fault.New(api.CodeConflict, "the context %s gets no interpreter", c.info.ID).
+				WithHint("restart it, or create another context")
 		case c.closed:
 			c.mu.Unlock()
 			return nil, 0, fault.New(api.CodeNotFound, "the context %s was closed", c.info.ID)

@@ -448,6 +448,11 @@ func (k *interp) signal(sig syscall.Signal) {
 // interrupt stops a cell, also one that the interpreter has not begun yet: for
 // that one it finds the frame, since a signal between cells is nothing to it.
 func (k *interp) interrupt(id string) {
+	k.announceInterrupt(id)
+	k.signal(syscall.SIGINT)
+}
+
+func (k *interp) announceInterrupt(id string) {
 	sent := make(chan struct{})
 	go func() {
 		_ = k.send(interruptFrame{Op: "interrupt", ID: id})
@@ -457,7 +462,6 @@ func (k *interp) interrupt(id string) {
 	case <-sent:
 	case <-time.After(frameTime): // it does not read, so it is in a cell
 	}
-	k.signal(syscall.SIGINT)
 }
 
 // kill ends the interpreter and all of its session. The first cause counts.

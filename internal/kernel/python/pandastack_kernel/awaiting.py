@@ -7,7 +7,8 @@ the next.
 from __future__ import annotations
 
 import time
-from asyncio import BaseEventLoop, Handle, Task
+from asyncio import BaseEventLoop, Handle, Task, TimerHandle
+from asyncio.base_events import _run_until_complete_cb as _stop_when_done  # libraries know a loop's main task by it
 from collections.abc import Coroutine, Generator
 from typing import Any
 
@@ -17,9 +18,14 @@ from . import interrupts
 
 CLEAN_UP = 1.0  # seconds; after two, the agent sends SIGTERM
 
-# An interrupt in the loop's own steps could lose one of a task, which then would wait for ever.
-for _function in (BaseEventLoop._run_once, Handle._run):
-    interrupts.exposing(_function)
+# An interrupt in the loop's own steps could lose one of a task, which then would wait for ever, or leave the loop running.
+for _name in ("run_forever", "_run_once"):
+    interrupts.exposing(getattr(BaseEventLoop, _name))
+interrupts.exposing(Handle._run)
+for _name in ("_run_forever_setup", "_run_forever_cleanup"):  # of Python 3.13 and newer
+    if _step := getattr(BaseEventLoop, _name, None):
+        interrupts.whole(_step)
+interrupts.whole(_stop_when_done)
 
 
 class _Cell(Coroutine[Any, Any, Any]):
@@ -28,6 +34,9 @@ class _Cell(Coroutine[Any, Any, Any]):
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
         self._left = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)  # its frame, its state: for who looks at tasks
 
     @interrupts.exposing
     def send(self, value: Any) -> Any:
@@ -66,7 +75,7 @@ def run(_: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return loop.run_until_complete(coroutine)  # that refuses, unless the user has patched it
     cell = _Cell(coroutine)
     task = loop.create_task(cell)
-    task.add_done_callback(_stop)
+    task.add_done_callback(_stop_when_done)
     try:
         while not task.done():
             loop.run_forever()
@@ -79,22 +88,35 @@ def run(_: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
 @interrupts.exposing
 def _end(cell: _Cell, task: Task[Any]) -> None:
     """Cancel a cell, and let it clean up. What comes meanwhile cancels what it cleans up with."""
-    loop = task.get_loop()
     until = time.monotonic() + CLEAN_UP
-    timer = loop.call_later(CLEAN_UP, _stop, task)
-    task.cancel()
-    while not task.done() and time.monotonic() < until:
-        try:
-            loop.run_forever()
-        except BaseException:
-            task.cancel()
-    timer.cancel()
-    if not task.done():
-        cell.leave()
-    elif not task.cancelled():
-        task.exception()  # nobody else will ask for it
+    broken_off = True
+    try:
+        while not task.done() and time.monotonic() < until:
+            timer = _resume(task, until, broken_off)
+            broken_off = False
+            try:
+                task.get_loop().run_forever()
+            except RuntimeError:  # the loop cannot be run any more
+                break
+            except BaseException:
+                broken_off = True
+            timer.cancel()
+    finally:
+        _close(cell, task)
 
 
 @interrupts.whole
-def _stop(task: Task[Any]) -> None:
-    task.get_loop().stop()
+def _resume(task: Task[Any], until: float, cancel: bool) -> TimerHandle:
+    if cancel:
+        task.cancel()
+    loop = task.get_loop()
+    return loop.call_later(max(until - time.monotonic(), 0), loop.stop)
+
+
+@interrupts.whole
+def _close(cell: _Cell, task: Task[Any]) -> None:
+    if not task.done():
+        cell.leave()
+        task.remove_done_callback(_stop_when_done)
+    elif not task.cancelled():
+        task.exception()  # nobody else will ask for it

@@ -83,3 +83,15 @@ def test_a_loop_that_never_waits_is_interrupted(awaiting):
     ran = awaiting.run_interrupted("print('go', flush=True)\nwhile True: await asyncio.sleep(0)", "go")
     assert ran.end["error_name"] == "KeyboardInterrupt"
     assert awaiting.run("await asyncio.sleep(0)\n2").text == "2"
+
+
+def test_one_that_is_left_does_not_stop_the_loop_for_others(awaiting):
+    awaiting.run("await asyncio.sleep(0)\nloop = asyncio.get_running_loop()\nasync def refusing():\n    while not gate.is_set():\n        try: await gate.wait()\n        except BaseException: pass")
+    assert awaiting.run("interrupt()\nawait refusing()").end["error_name"] == "KeyboardInterrupt"
+    assert awaiting.run("gate.set()\nloop.run_until_complete(asyncio.sleep(0.05, 'slept'))").text == "'slept'"
+
+
+def test_the_cell_is_the_main_task_and_can_be_looked_at(awaiting):
+    code = "import inspect\ntask = asyncio.current_task()\ninspect.getcoroutinestate(task.get_coro()), '_run_until_complete_cb' in repr(task)"
+    ran = awaiting.run(code + "\nawait asyncio.sleep(0)\n_ = None\n" + code.splitlines()[-1])
+    assert ran.text == "('CORO_RUNNING', True)", ran.end
