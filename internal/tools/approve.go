@@ -48,14 +48,14 @@ func (s *Service) ask(ctx context.Context, sb store.Sandbox, b *box, head guesta
 	if s.o.Store == nil {
 		return store.Approval{}, errNoStore
 	}
+	held(true) // before anybody sees it: were the daemon ended in between, the call would be lost and the question stay
+	defer held(false)
 	a, err := s.pending(ctx, sb, b, head, t, args, p, rule)
 	if err != nil {
 		return a, err
 	}
 	b.hold(s.o.Now())
 	defer func() { b.free(s.o.Now()) }()
-	held(true)
-	defer held(false)
 	decided, err := s.wait(ctx, a)
 	if err != nil {
 		return a, err

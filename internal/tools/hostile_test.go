@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +84,29 @@ func (w *world) waiting(t *testing.T, n int) []api.Approval {
 		if time.Now().After(end) {
 			t.Fatalf("%d approvals wait, not %d", len(list), n)
 		}
+	}
+}
+
+// The guest keeps what it was told is held, whatever becomes of the daemon; so it is told before somebody can decide.
+func TestACallIsHeldBeforeAnybodySeesIt(t *testing.T) {
+	w := hostile(t, api.ToolPolicy{Approve: api.ApproveAlways})
+	var said []bool
+	answer := make(chan []byte, 1)
+	go func() {
+		call := w.Caller(func() store.Sandbox { return w.sb })
+		answer <- call.Call(t.Context(), guestapi.CallHead{Key: "k"}, []byte(`{"op":"call","tool":"read","arguments":{"to":"me"}}`), func(held bool) {
+			list, err := w.Approvals(t.Context(), "me", "", "", api.ApprovalPending, 10)
+			if err != nil || held && len(list) > 0 {
+				t.Errorf("held %t, with %d to decide about, %v", held, len(list), err)
+			}
+			said = append(said, held)
+		})
+	}()
+	if _, err := w.Decide(t.Context(), "me", "key", w.waiting(t, 1)[0].ID, api.Decision{Approve: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; !bytes.Contains(got, []byte("1")) || !slices.Equal(said, []bool{true, false}) {
+		t.Errorf("%s, held %v", got, said)
 	}
 }
 
