@@ -392,7 +392,7 @@ def test_a_model_that_never_stops_is_stopped(daemon, tmp_path):
 
 def test_limits_end_runs_with_their_name(daemon, tmp_path):
     counting = [code("print(os.urandom(4))")]
-    for args, reason, status in [(["--max-turns", 2], "max_turns", 1), (["--max-cells", 2], "max_cells", 1), (["--max-tokens", 1500], "max_tokens", 1)]:
+    for args, reason, status in [(["--max-turns", 2], "max_turns", 1), (["--max-cells", 2], "max_cells", 1), (["--max-tokens", 1500, "--max-turns", 500], "max_tokens", 1)]:
         run = agent(daemon, tmp_path, counting, *args, loop=True)
         assert (run.info["reason"], run.process.returncode) == (reason, status), run.info
     run = agent(daemon, tmp_path, [code("import time\ntime.sleep(30)")], "--max-time", "3s", "--cell-time", "60s", loop=True)

@@ -110,10 +110,10 @@ def test_a_run_makes_a_sandbox_and_ends_it() -> None:
 def test_a_model_types_into_programs_and_comes_back_to_them() -> None:
     number = r"session ID (\d+)"
     script = Script([{"start": "go", "turns": [
-        {"call": [call("exec_command", {"cmd": "read -p 'who? ' name; echo hello $name; exec sleep 3600", "tty": True, "shell": "bash", "yield_time_ms": 250})]},
+        {"call": [call("exec_command", {"cmd": "read -p 'who? ' name; echo hello $name; exec sleep 3600", "tty": True, "shell": "bash", "yield_time_ms": 3000})]},
         {"expect": {"tool": r"session ID \d+[\s\S]*who\?"}, "read": {"pid": number}, "call": [call("write_stdin", {"session_id": "{pid}", "chars": "ada\n"})]},
         {"expect": {"tool": "hello ada"}, "read": {"pid": number}, "call": [call("write_stdin", {"session_id": "{pid}", "chars": "\u0003", "yield_time_ms": 30_000})]},
-        {"expect": {"tool": r"^(?![\s\S]*who\?)[\s\S]*code 1\d\d"}, "call": [call("exec_command", {"cmd": "echo begun; cat /dev/zero >/dev/null", "yield_time_ms": 250})]},
+        {"expect": {"tool": r"^(?![\s\S]*who\?)[\s\S]*code 1\d\d"}, "call": [call("exec_command", {"cmd": "echo begun; cat /dev/zero >/dev/null", "yield_time_ms": 3000})]},
         {"expect": {"tool": "begun"}, "read": {"pid": number}, "call": [call("write_stdin", {"session_id": "{pid}", "chars": "x"})]},
         {"expect": {"tool": "stdin is not available"}, "call": [call("write_stdin", {"session_id": 9, "chars": ""})]},
         {"expect": {"tool": "PTY session not found: 9"}, "say": "Done."},

@@ -93,9 +93,11 @@ class Notebook:
         while True:
             frame = self._link.take()
             if frame is None:
-                select.select([self._link.fileno()], [], [])  # an interrupt raises here, where no frame is half read
+                # An interrupt raises here, where no frame is half read. One that comes just before the call does not end it,
+                # so it is short once one was announced.
+                ready, _, _ = select.select([self._link.fileno()], [], [], 0.05 if self._link.interrupted == self.run else None)
                 with shield():
-                    if not self._link.refill():
+                    if ready and not self._link.refill():
                         raise EOFError("nobody is there to answer any more")
             elif frame["op"] == "input" and frame["id"] == self.run:
                 return str(frame["value"])

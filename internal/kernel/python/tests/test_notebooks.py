@@ -91,6 +91,25 @@ def test_input_is_interrupted_and_late_answers_are_for_nobody(context):
     assert context.run("kept").text == "1"
 
 
+def test_an_interrupt_that_comes_just_before_input_waits_ends_it(context):
+    context.run(
+        "import select, signal\nreal, calls = select.select, []\n"
+        "def late(*args):\n"  # the signal comes after Python has looked for one, and before the system call
+        "    calls.append(args)\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "    ready = real(*args)\n"
+        "    if len(calls) > 1: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])\n"
+        "    return ready\n"
+        "select.select = late"
+    )
+    run = context.start("input()", {"stdin": True})
+    for event in context.events():
+        if event.kind == "input_request":
+            context.interrupt(run)
+    assert event.frame["error_name"] == "KeyboardInterrupt"
+    context.run("select.select = real")
+
+
 @pytest.mark.parametrize("options", [None, {"stdin": False}])
 def test_nobody_answers_where_nobody_is(context, options):
     context.start("input()", options)
