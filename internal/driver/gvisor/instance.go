@@ -230,8 +230,24 @@ func (d *Driver) pause(ctx context.Context, inst driver.Instance, still bool) er
 	}
 	i.state.Lock()
 	defer i.state.Unlock()
-	if _, err := d.hold(ctx, i.box, still); err != nil {
-		return fmt.Errorf("hold sandbox %s, or let it go on: %w", i.box.ID, err)
+	_, err = d.hold(ctx, i.box, still)
+	switch {
+	case err == nil:
+		return nil
+	case i.ends(ctx):
+		return fault.Wrap(err, "not_found", "sandbox %s has ended", i.box.ID)
 	}
-	return nil
+	return fmt.Errorf("hold sandbox %s, or let it go on: %w", i.box.ID, err)
+}
+
+// ends waits for the end of a sandbox that does not answer: one that was just
+// killed has its socket until its memory is free.
+func (i *Instance) ends(ctx context.Context) bool {
+	select {
+	case <-i.done:
+		return true
+	case <-time.After(endTime):
+	case <-ctx.Done():
+	}
+	return false
 }

@@ -25,6 +25,7 @@ const (
 	checkpointTimeout = 120 * time.Second
 	pauseTimeout      = 20 * time.Second
 	stopTimeout       = 20 * time.Second
+	endTime           = 10 * time.Second // of a sandbox whose sentry was killed, until that is seen
 )
 
 // logTail is how much of a log goes into an error.

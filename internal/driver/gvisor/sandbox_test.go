@@ -272,6 +272,22 @@ func TestGoferKilled(t *testing.T) {
 	}
 }
 
+// A sentry that was killed still has its socket for a moment: what is asked of it then is told that the sandbox has ended.
+func TestPauseOfOneThatEnds(t *testing.T) {
+	f := newFixture(t)
+	inst, _, _ := start(t, f, "ends", nil)
+	pid := f.pids(t, "ends").Sentry.PID
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() { asked <- f.Driver.(driver.Pauser).Pause(context.Background(), inst) }()
+	kill(t, pid)
+	if err := <-asked; !errors.Is(err, fault.NotFound) {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	f := newFixture(t)
 	s := f.Spec
