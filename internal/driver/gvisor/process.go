@@ -186,7 +186,11 @@ const orphansOfOrphans = 3
 // turn. Children that os/exec waits for, ours and those of others, are not touched.
 func (d *Driver) reapOrphans() {
 	for range orphansOfOrphans {
-		for _, w := range d.orphans() {
+		found := d.orphans()
+		if len(found) == 0 {
+			return
+		}
+		for _, w := range found {
 			_ = w.wait()
 			w.close()
 		}
